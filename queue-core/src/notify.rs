@@ -10,6 +10,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::internal::{as_count, as_u64};
 use crate::name::QueueName;
 
 pub use local::{LocalNotifier, Writers};
@@ -71,6 +74,45 @@ impl<'a> Notification<'a> {
         self.visible_in = visible_in;
         self
     }
+
+    /// Encodes what other processes have to know besides the account and the queue: a JSON object with the number of
+    /// `messages`, their `bytes`, and `visible_in_ms`, rounded up.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let millis = self.visible_in.as_nanos().div_ceil(1_000_000);
+        let payload = Payload {
+            messages: as_u64(self.messages),
+            bytes: self.bytes,
+            visible_in_ms: u64::try_from(millis).unwrap_or(u64::MAX),
+        };
+        serde_json::to_string(&payload).expect("numbers are JSON")
+    }
+
+    /// Decodes what [`to_json`](Self::to_json) has encoded.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn from_json(
+        account: &'a str,
+        queue: &'a QueueName,
+        json: &[u8],
+    ) -> Result<Self, serde_json::Error> {
+        let payload: Payload = serde_json::from_slice(json)?;
+        Ok(Self {
+            account,
+            queue,
+            messages: as_count(payload.messages),
+            bytes: payload.bytes,
+            visible_in: Duration::from_millis(payload.visible_in_ms),
+        })
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Payload {
+    messages: u64,
+    bytes: u64,
+    visible_in_ms: u64,
 }
 
 /// Publishes and subscribes to [`Notification`]s.
@@ -170,6 +212,20 @@ mod tests {
 
     use super::*;
     use crate::QueueName;
+
+    #[test]
+    fn a_notification_passes_as_json() {
+        static ORDERS: QueueName = QueueName::from_static("orders");
+        let notification = Notification::new("here", &ORDERS)
+            .with_messages(2, 100)
+            .with_visible_in(Duration::from_micros(1500));
+        let json = notification.to_json();
+        assert_eq!(json, r#"{"messages":2,"bytes":100,"visible_in_ms":2}"#);
+        let read = Notification::from_json("there", &ORDERS, json.as_bytes()).expect("readable");
+        assert_eq!((read.account, read.messages, read.bytes), ("there", 2, 100));
+        assert_eq!(read.visible_in, Duration::from_millis(2));
+        Notification::from_json("there", &ORDERS, b"{}").expect_err("incomplete");
+    }
 
     #[test]
     fn notifications_are_merged_and_bounded() {

@@ -54,6 +54,8 @@ pub use queue_core::{
 pub use queue_derive::Message;
 #[cfg(feature = "nats")]
 pub use queue_nats as nats;
+#[cfg(feature = "postgres")]
+pub use queue_postgres as postgres;
 pub use queue_sharded as sharded;
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite as sqlite;

@@ -52,7 +52,7 @@ pub(crate) const TEST: &[Step] = &[
     // This checks also `queue-core` without features.
     long(lint(
         "clippy: the engines without the runtime",
-        "--package queue-azure --package queue-nats --package queue-sqlite",
+        "--package queue-azure --package queue-nats --package queue-postgres --package queue-sqlite",
     )),
     long(lint(
         "clippy: queue-core with `conformance`",

@@ -9,11 +9,10 @@ use async_nats::{Client, ConnectOptions, Event};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use queue_core::QueueName;
-use queue_core::internal::{LockExt as _, as_count, as_u64};
+use queue_core::internal::LockExt as _;
 use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription,
 };
-use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -82,13 +81,6 @@ struct Shared {
 
 /// Account, queue, and when the messages become visible.
 type Key = (String, QueueName, Duration);
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Payload {
-    messages: u64,
-    bytes: u64,
-    visible_in_ms: u64,
-}
 
 struct Subscribed {
     _local: Box<dyn Subscription>,
@@ -188,13 +180,10 @@ impl Shared {
             self.published.notified().await;
             let pending = self.pending.hold().take();
             for ((account, queue, visible_in), count) in pending {
-                let millis = visible_in.as_nanos().div_ceil(1_000_000);
-                let payload = Payload {
-                    messages: as_u64(count.messages),
-                    bytes: count.bytes,
-                    visible_in_ms: u64::try_from(millis).unwrap_or(u64::MAX),
-                };
-                let payload = serde_json::to_vec(&payload).expect("numbers are JSON");
+                let payload = Notification::new(&account, &queue)
+                    .with_messages(count.messages, count.bytes)
+                    .with_visible_in(visible_in)
+                    .to_json();
                 let subject = subject(&account, &queue);
                 if let Err(error) = client.publish(subject, payload.into()).await {
                     tracing::warn!(%queue, %error, "failed to publish a wake-up");
@@ -254,13 +243,8 @@ async fn receive(
         }
     }
     while let Some(message) = messages.next().await {
-        match serde_json::from_slice::<Payload>(&message.payload) {
-            Ok(payload) => {
-                let notification = Notification::new(&account, &queue)
-                    .with_messages(as_count(payload.messages), payload.bytes)
-                    .with_visible_in(Duration::from_millis(payload.visible_in_ms));
-                shared.local.publish(&notification);
-            }
+        match Notification::from_json(&account, &queue, &message.payload) {
+            Ok(notification) => shared.local.publish(&notification),
             Err(error) => tracing::debug!(%queue, %error, "ignored an invalid wake-up"),
         }
     }

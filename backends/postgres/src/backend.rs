@@ -6,19 +6,18 @@ use queue_core::backend::{
     ApplyError, Backend, Capabilities, Created, Metadata, Op, OpOutcomes, Ops, Page, PageMark,
     PeekedMessage, QueueProperties, ReceivedMessage, check_ops,
 };
-use queue_core::clock::{BoxFuture, Clock};
-use queue_core::idempotency::{ResultStore, StoreIdentity};
+use queue_core::clock::BoxFuture;
+use queue_core::idempotency::ResultStore;
 use queue_core::internal::debug_fields;
+use queue_core::notify::Notifier;
 use queue_core::{Operation, QueueName, Result};
 
 use crate::failure::{self, Failure};
-use crate::marks::Marks;
-use crate::options::Options;
+use crate::notifier::PostgresNotifier;
 use crate::queues;
 use crate::receiver::Receiver;
 use crate::results::PostgresResults;
-use crate::schema::migrate;
-use crate::session::{Asker, Link, Server, Session};
+use crate::session::{Asker, Session};
 use crate::writer::{Done, Work, Writer};
 
 /// Queues in a PostgreSQL database, shared by any number of machines.
@@ -58,8 +57,12 @@ use crate::writer::{Done, Work, Writer};
 /// database then may see leases prolonged by the step.
 ///
 /// # Connections
-/// A backend has three connections, which are made again when lost, and needs sessions: a pooler between must not be in
-/// transaction mode. Connections are not encrypted in this release, and a URL with `sslmode=require` is refused.
+/// A backend has four connections, which are made when they are first needed and again when lost, and needs sessions: a
+/// pooler between must not be in transaction mode. Connections are not encrypted in this release, and a URL with `sslmode=require` is refused.
+///
+/// # Wake-ups
+/// Other processes learn of a message by NOTIFY, after its commit: at once for the first message, then at most every five
+/// milliseconds. The notifications of a queue have a channel of their own.
 ///
 /// # Counts
 /// The [properties](Backend::properties) of a queue count its messages one by one: some tenths of a second for a million.
@@ -69,66 +72,16 @@ use crate::writer::{Done, Work, Writer};
 /// its future was dropped. When the backend is dropped, its tasks finish the pending operations and disconnect in the
 /// background.
 pub struct PostgresBackend {
-    uri: String,
-    capabilities: Capabilities,
-    writer: Writer,
-    receiver: Receiver,
-    reader: Asker,
-    results: PostgresResults,
+    pub(crate) uri: String,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) writer: Writer,
+    pub(crate) receiver: Receiver,
+    pub(crate) reader: Asker,
+    pub(crate) results: PostgresResults,
+    pub(crate) notifier: Arc<PostgresNotifier>,
 }
 
 impl PostgresBackend {
-    /// Opens the queues in the database of a URL: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with any options of
-    /// libpq that the driver knows, and these:
-    ///
-    /// | option | meaning | default |
-    /// |---|---|---|
-    /// | `schema` | the schema of the tables, which is created unless it exists | `queues` |
-    /// | `max_delay` | the longest delay of a message, such as `30d` | `7d` |
-    ///
-    /// `clock` times the pauses of those who wait for results of the [result store](Self::results).
-    ///
-    /// Requires a Tokio runtime with I/O and timers enabled, which has to run as long as the backend is used.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) for the URL;
-    /// [`ErrorKind::Unreachable`](queue_core::ErrorKind::Unreachable);
-    /// [`ErrorKind::Denied`](queue_core::ErrorKind::Denied);
-    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) for a server that could lose acknowledged messages, or
-    /// tables of another program or version, which are left unchanged.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the tables are created completely or not at all.
-    pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
-        let Options {
-            config,
-            schema,
-            capabilities,
-            uri,
-        } = Options::parse(url)?;
-        let server = Arc::new(Server::new(config, schema));
-        let mut link = Link::new(Arc::clone(&server));
-        let opened = link.session().await;
-        let session = opened.map_err(|failure| failure.into_error(Operation::Open, None))?;
-        migrate(session.client(), server.schema()).await?;
-        let marks = Marks::default();
-        let writer = Writer::start(link, marks.clone());
-        let reader = Asker::start(Link::new(Arc::clone(&server)));
-        Ok(Self {
-            uri,
-            capabilities,
-            receiver: Receiver::start(Link::new(server), marks),
-            results: PostgresResults {
-                writer: writer.clone(),
-                reader: reader.clone(),
-                clock,
-                identity: StoreIdentity::default(),
-            },
-            writer,
-            reader,
-        })
-    }
-
     /// Returns the result store in this database, for work that is done once.
     #[must_use]
     pub fn results(&self) -> PostgresResults {
@@ -161,6 +114,10 @@ impl Backend for PostgresBackend {
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         format!("{}/{queue}", self.uri)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(Arc::clone(&self.notifier) as _)
     }
 
     fn results(&self) -> Option<Arc<dyn ResultStore>> {

@@ -3,23 +3,26 @@
 //! | module | contents |
 //! |---|---|
 //! | `backend`, `results` | the contracts: [`PostgresBackend`], [`PostgresResults`] |
-//! | `options` | what a URL says |
+//! | `builder`, `options` | opening, and what a URL says |
 //! | `writer` | the task that writes messages and records, in transactions that callers share; `runs`, the operations that share a statement |
 //! | `receiver` | the task that receives; `marks`, where each queue is read from |
 //! | `session` | connections, each owned by one task |
+//! | `notifier` | the task that announces messages to other processes, and hears of theirs |
 //! | `messages`, `records`, `queues` | the statements |
 //! | `schema` | the tables, and what a server must be like |
 //! | `failure` | errors, and what they prove |
 //!
-//! Each process has three connections for each open backend: for writes, for receives, and for reads and changes of
-//! queues.
+//! Each process has four connections for each open backend: for writes, for receives, for reads and changes of queues,
+//! and for wake-ups.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
+mod builder;
 mod failure;
 mod marks;
 mod messages;
+mod notifier;
 mod options;
 mod queues;
 mod receiver;
@@ -31,4 +34,5 @@ mod session;
 mod writer;
 
 pub use backend::PostgresBackend;
+pub use builder::PostgresBuilder;
 pub use results::PostgresResults;

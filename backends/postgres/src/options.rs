@@ -33,10 +33,8 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn parse(url: &str) -> Result<Self> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        if !["postgres://", "postgresql://"]
-            .iter()
-            .any(|scheme| address.starts_with(scheme))
-        {
+        let (scheme, address) = address.split_once("://").unwrap_or_default();
+        if !["postgres", "postgresql"].contains(&&*scheme.to_ascii_lowercase()) {
             return Err(refused(
                 "the URL does not start with `postgres://`, as `postgres://USER@HOST/DATABASE` does",
             ));
@@ -54,8 +52,8 @@ impl Options {
             }
         }
         let address = match &of_driver[..] {
-            [] => address.to_owned(),
-            options => format!("{address}?{}", options.join("&")),
+            [] => format!("postgres://{address}"),
+            options => format!("postgres://{address}?{}", options.join("&")),
         };
         // The driver's error names the option, but quotes no value.
         let parsed = address.parse::<Config>();
@@ -159,7 +157,7 @@ mod tests {
             options.capabilities.max_delay,
             Duration::from_secs(30 * 86_400)
         );
-        let options = Options::parse("postgresql://me@one,two/shop").expect("a URL");
+        let options = Options::parse("PostgreSQL://me@one,two/shop").expect("a URL");
         assert_eq!(options.schema, "queues");
         assert_eq!(options.uri, "postgres://one:5432,two:5432/shop/queues");
     }

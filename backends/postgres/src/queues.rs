@@ -44,11 +44,11 @@ const MESSAGES: &str = concat!(
 );
 
 /// Removes messages that are no queue's any more.
-const REMOVE_MESSAGES: &str = "WITH some AS MATERIALIZED (
+const REMOVE_MESSAGES: &str = "WITH gone AS MATERIALIZED (
         SELECT m.seq FROM dropped CROSS JOIN LATERAL (
             SELECT seq FROM messages WHERE queue = dropped.queue LIMIT $1 FOR UPDATE SKIP LOCKED
         ) AS m LIMIT $1
-    ), removed AS (DELETE FROM messages m USING some WHERE m.seq = some.seq RETURNING 1)
+    ), removed AS (DELETE FROM messages m USING gone WHERE m.seq = gone.seq RETURNING 1)
     SELECT count(*) FROM removed";
 const REMOVE_DROPPED: &str = "DELETE FROM dropped WHERE at < now_us() - $1 AND NOT EXISTS (
     SELECT FROM messages WHERE messages.queue = dropped.queue)";

@@ -21,6 +21,8 @@ const TABLES: &str = "
 CREATE TABLE version (version integer NOT NULL);
 CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
     AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+CREATE FUNCTION channel(queue text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT 'queue_' || md5('{schema}/' || queue) $$;
 CREATE SEQUENCE queue_ids;
 CREATE TABLE queues (
     name text COLLATE \"C\" PRIMARY KEY,
@@ -141,7 +143,8 @@ async fn migrate_locked(client: &Client, schema: &str) -> Result<()> {
         client.batch_execute(&create).await.map_err(opening)?;
     }
     let create = format!(
-        "SET LOCAL search_path = \"{schema}\"; {TABLES} INSERT INTO version VALUES ({VERSION})"
+        "SET LOCAL search_path = \"{schema}\"; {} INSERT INTO version VALUES ({VERSION})",
+        TABLES.replace("{schema}", schema)
     );
     client.batch_execute(&create).await.map_err(opening)
 }

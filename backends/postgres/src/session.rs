@@ -6,14 +6,16 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_postgres::types::{FromSql, ToSql};
-use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Notification, Row, Statement};
 use tracing::{debug, warn};
 
 use crate::failure::{Failure, Result};
@@ -50,6 +52,9 @@ struct ServerTime {
 const STANDSTILL: Duration = Duration::from_secs(5);
 const REPEATED: Duration = Duration::from_secs(60);
 
+/// What is done with a notification.
+pub(crate) type Notified = Box<dyn Fn(&Notification) + Send>;
+
 /// A parameter of a statement.
 pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
@@ -58,6 +63,8 @@ pub(crate) struct Session {
     client: Client,
     statements: HashMap<&'static str, Statement>,
     server: Arc<Server>,
+    /// Runs the connection.
+    running: JoinHandle<()>,
     /// Set if the state of the connection is not known.
     is_given_up: bool,
 }
@@ -89,16 +96,23 @@ impl Server {
         &self.schema
     }
 
-    /// Connects, and runs the connection on a task that ends with the client.
-    pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
-        let (client, connection) = self.config.connect(NoTls).await?;
-        tokio::spawn(async move {
-            // Whoever waits for an answer has the error too.
-            if let Err(error) = connection.await {
-                debug!(%error, "a connection to PostgreSQL was lost");
+    /// Connects, and runs the connection on a task that ends with the client, or when the connection is lost.
+    async fn connect(&self, notified: Notified) -> Result<(Client, JoinHandle<()>), Error> {
+        let (client, mut connection) = self.config.connect(NoTls).await?;
+        let running = tokio::spawn(async move {
+            loop {
+                match poll_fn(|context| connection.poll_message(context)).await {
+                    Some(Ok(AsyncMessage::Notification(notification))) => notified(&notification),
+                    Some(Ok(other)) => debug!(?other, "PostgreSQL sent something"),
+                    // Whoever waits for an answer has the error too.
+                    Some(Err(error)) => {
+                        return debug!(%error, "a connection to PostgreSQL was lost");
+                    }
+                    None => return,
+                }
             }
         });
-        Ok(client)
+        Ok((client, running))
     }
 }
 
@@ -133,7 +147,7 @@ impl Link {
     pub(crate) async fn session(&mut self) -> Result<&mut Session> {
         if self.session.as_ref().is_none_or(Session::is_over) {
             self.session = None;
-            let opened = Session::open(Arc::clone(&self.server)).await?;
+            let opened = Session::open(Arc::clone(&self.server), Box::new(|_| {})).await?;
             self.session = Some(opened);
         }
         Ok(self.session.as_mut().expect("it was opened"))
@@ -141,9 +155,9 @@ impl Link {
 }
 
 impl Session {
-    async fn open(server: Arc<Server>) -> Result<Self> {
-        let connected = server.connect().await;
-        let client = connected.map_err(|error| Failure::unconnected(&error))?;
+    pub(crate) async fn open(server: Arc<Server>, notified: Notified) -> Result<Self> {
+        let connected = server.connect(notified).await;
+        let (client, running) = connected.map_err(|error| Failure::unconnected(&error))?;
         // After a failover, this may be another server than the one that was opened.
         if let Err(unfit) = check_server(&client).await {
             return Err(Failure::Unfit(unfit));
@@ -155,8 +169,18 @@ impl Session {
             client,
             statements: HashMap::new(),
             server,
+            running,
             is_given_up: false,
         })
+    }
+
+    /// Waits until the connection is lost.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops waiting.
+    pub(crate) async fn lost(&mut self) {
+        // The connection is as lost after a panic.
+        drop((&mut self.running).await);
     }
 
     pub(crate) fn client(&self) -> &Client {

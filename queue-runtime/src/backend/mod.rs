@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`MemoryBackend`] | this process's memory; the reference model | for tests |
 //! | `SqliteBackend` (feature `sqlite`, on by default) | one SQLite file, shared by several processes | for a laptop, one server, the edge |
+//! | `PostgresBackend` (feature `postgres`) | a PostgreSQL database | for more than one machine |
 //! | `AzureBackend` (feature `azure`) | Azure Queue Storage | for more than one machine |
 //!
 //! All backends pass the conformance suite in `queue_core::conformance`. The contract of a backend, [`Backend`], and
@@ -26,5 +27,7 @@ pub use queue_core::backend::{
     Transactions, Writes, check_ops, steps,
 };
 pub use queue_core::forward_backend;
+#[cfg(feature = "postgres")]
+pub use queue_postgres::{PostgresBackend, PostgresBuilder};
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

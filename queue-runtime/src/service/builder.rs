@@ -104,14 +104,16 @@ impl QueueService {
     /// | `memory:NAME` | in this process, shared by all services that use the name |
     /// | `sqlite:PATH` | one SQLite file, shared by several processes; `?synchronous=normal` is faster, but a power loss may undo the last commits |
     /// | `sqlite:PATH?adopt` | queues in a SQLite database that may have tables of the application already |
-    /// | `sqlite:PATH?max_delay=30d`, `memory:NAME?max_delay=30d` | delays of up to 30 days instead of 7, Azure's limit |
+    /// | `sqlite:PATH?max_delay=30d`, and likewise of `memory:NAME` and `postgres://…` | delays of up to 30 days instead of 7, Azure's limit |
+    /// | `postgres://USER@HOST/DATABASE` | a PostgreSQL database, shared by any number of machines; `?schema=NAME` for the schema of the tables, `queues` by default |
     /// | `azure://ACCOUNT` | Azure Queue Storage with Entra ID: workload identity, managed identity, then developer tools |
     /// | `https://…?sig=…` | Azure Queue Storage with a shared access signature |
     /// | `AccountName=…;AccountKey=…`, `UseDevelopmentStorage=true` | Azure Queue Storage or its emulator, by a connection string |
     /// | `sharded:NUMBER\|URL\|URL…` | each queue spread over NUMBER queues at the URLs, as by [`sharded`](Self::sharded) |
     ///
-    /// The Azure URLs require the feature `azure`. [`backend::register`](crate::backend::register) adds a scheme. Pass a URL that contains a secret in `QUEUE_URL` rather
-    /// than on a command line.
+    /// The Azure URLs require the feature `azure`, those of PostgreSQL `postgres`.
+    /// [`backend::register`](crate::backend::register) adds a scheme. Pass a URL that contains a secret in `QUEUE_URL`
+    /// rather than on a command line.
     pub fn builder(url: &str) -> ServiceBuilder {
         ServiceBuilder::new(target(url))
     }

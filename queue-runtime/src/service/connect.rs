@@ -130,6 +130,7 @@ pub(super) async fn open(
     match &*lower {
         "memory" => memory(&url, rest, clock).map(|backend| Arc::new(backend) as _),
         "sqlite" => sqlite::open(&url, clock).await,
+        "postgres" | "postgresql" => postgres::open(&url, clock).await,
         scheme @ ("azure" | "https" | "http") => {
             azure::open(&format!("{scheme}:{rest}"), clock).await
         }
@@ -206,6 +207,34 @@ mod sqlite {
         Err(ConnectErrorKind::MissingFeature {
             url: shown(url),
             feature: "sqlite",
+        })
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use super::*;
+    use queue_postgres::PostgresBackend;
+
+    pub(super) async fn open(
+        url: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
+        Ok(Arc::new(PostgresBackend::open(url, clock).await?))
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+mod postgres {
+    use super::*;
+
+    pub(super) async fn open(
+        url: &str,
+        _clock: Arc<dyn Clock>,
+    ) -> Result<Arc<dyn Backend>, ConnectErrorKind> {
+        Err(ConnectErrorKind::MissingFeature {
+            url: shown(url),
+            feature: "postgres",
         })
     }
 }
@@ -387,6 +416,9 @@ fn allowed() -> String {
             "`sqlite:PATH?adopt`",
             "`sqlite:PATH?synchronous=normal`",
         ]);
+    }
+    if cfg!(feature = "postgres") {
+        allowed.push("`postgres://USER@HOST/DATABASE`");
     }
     if cfg!(feature = "azure") {
         allowed.extend([

@@ -64,8 +64,9 @@ pub(crate) fn is_service(url: &str) -> bool {
 pub(crate) fn url(general: &General) -> Result<&str> {
     let url = general.url.as_deref().filter(|url| !url.is_empty());
     url.ok_or_else(|| {
-        Failure::usage("no storage is named")
-            .with_help("set QUEUE_URL, or give --url: `sqlite:PATH`, `azure://ACCOUNT`, …")
+        Failure::usage("no storage is named").with_help(
+            "set QUEUE_URL, or give --url: `sqlite:PATH`, `postgres://…`, `azure://ACCOUNT`, …",
+        )
     })
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use queue_clock::SystemClock;
 use queue_core::backend::Backend;
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::{Harness, Load, OpenedBackend, Stepped, Survival};
@@ -26,9 +25,7 @@ const VIRTUAL_TIME: &str = "CREATE TABLE test_clock AS SELECT 0::bigint AS ahead
 
 impl PostgresStore {
     async fn connect(&self) -> Arc<PostgresBackend> {
-        let url = self.schema.url();
-        let opened = PostgresBackend::open(&url, Arc::new(SystemClock::new())).await;
-        Arc::new(opened.expect("open"))
+        Arc::new(self.schema.open().await)
     }
 }
 
@@ -98,4 +95,11 @@ mod results {
     queue_core::result_store_tests!(queue_core::conformance::OfBackend::new(
         super::PostgresHarness
     ));
+}
+
+mod wakeups {
+    use queue_core::conformance::OfBackend;
+    use queue_core::conformance::notify::Arming;
+
+    queue_core::notifier_tests!(OfBackend::new(super::PostgresHarness).arming(Arming::Always));
 }

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use queue_clock::SystemClock;
 use queue_core::backend::{Backend as _, BackendExt as _, NewMessage, StorageId};
 use queue_core::{Error, Outcome, QueueName};
-use queue_postgres::PostgresBackend;
 use tokio::task::JoinSet;
 
 use crate::server::{Schema, block_on};
@@ -100,9 +98,7 @@ async fn disturbed<F: Future<Output = Answered> + Send + 'static>(
 fn what_is_acknowledged_survives_connections_that_end() {
     block_on(async {
         let schema = Schema::new();
-        let url = format!("{}&application_name={}", schema.url(), schema.name());
-        let opened = PostgresBackend::open(&url, Arc::new(SystemClock::new())).await;
-        let backend = Arc::new(opened.expect("open"));
+        let backend = Arc::new(schema.open().await);
         backend.ensure_queue(&ORDERS).await.expect("created");
 
         let put = disturbed(&schema, || {

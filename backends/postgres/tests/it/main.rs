@@ -5,3 +5,5 @@ mod connections;
 mod opening;
 mod outcomes;
 mod server;
+mod upkeep;
+mod wakeups;

@@ -6,8 +6,9 @@ use queue_clock::SystemClock;
 use queue_core::backend::{Backend as _, BackendExt as _, NewMessage};
 use queue_core::{Error, ErrorKind, QueueName, RetryAdvice};
 use queue_postgres::PostgresBackend;
+use queue_tests::postgres::PostgresServer;
 
-use crate::server::{Schema, Server, block_on};
+use crate::server::{Schema, block_on};
 
 const ORDERS: QueueName = QueueName::from_static("orders");
 
@@ -82,7 +83,7 @@ fn a_database_that_is_missing_and_a_server_that_is_away_are_told_apart() {
 #[test]
 fn a_server_that_could_lose_what_it_acknowledged_is_refused() {
     block_on(async {
-        let server = Server::start();
+        let server = PostgresServer::start().expect("it starts");
         let schema = Schema::on(&server);
         drop(open(&schema.url()).await.expect("open"));
         for setting in ["fsync", "full_page_writes"] {

@@ -1,12 +1,11 @@
 //! The server of the tests, and a schema for each of them.
 
-use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use queue_clock::SystemClock;
 use queue_core::clock::BoxFuture;
+use queue_postgres::PostgresBackend;
+use queue_tests::postgres::PostgresServer;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, NoTls};
 
@@ -16,97 +15,10 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     built.expect("threads start")
 });
 
-static SERVER: LazyLock<Server> = LazyLock::new(|| match std::env::var("QUEUE_TEST_POSTGRES") {
-    Ok(url) => Server { url, child: None },
-    Err(_) => Server::start(),
+static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| {
+    let server = PostgresServer::given_or_started();
+    server.unwrap_or_else(|error| panic!("{error}"))
 });
-
-pub(crate) struct Server {
-    url: String,
-    /// What runs the server until its standard input ends, at the latest with this process.
-    child: Option<Child>,
-}
-
-/// Initialises and runs a server until its input ends, then stops the server and removes the folder.
-const SCRIPT: &str = "
-set -e
-folder=$(mktemp -d)
-trap 'rm -rf \"$folder\"' EXIT
-\"$BIN/initdb\" -D \"$folder/data\" -U postgres -A trust --no-sync >\"$folder/initdb\" 2>&1 || { cat \"$folder/initdb\" >&2; exit 1; }
-\"$BIN/pg_ctl\" -D \"$folder/data\" -w -l \"$folder/log\" \
-    -o \"-p $PORT -k $folder -c listen_addresses=127.0.0.1\" start >/dev/null || { cat \"$folder/log\" >&2; exit 1; }
-echo started
-exec >/dev/null 2>&1
-cat
-\"$BIN/pg_ctl\" -D \"$folder/data\" -m immediate stop >/dev/null
-";
-
-impl Server {
-    /// Starts a server that no other test uses, until it is dropped or this process ends.
-    pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("a port").port();
-        drop(listener);
-        // The server refuses to run as root.
-        let is_root = Command::new("id").arg("-u").output().expect("id").stdout == b"0\n";
-        let mut command = if is_root {
-            let mut command = Command::new("setpriv");
-            command.args([
-                "--reuid=65534",
-                "--regid=65534",
-                "--clear-groups",
-                "sh",
-                "-c",
-                SCRIPT,
-            ]);
-            command
-        } else {
-            let mut command = Command::new("sh");
-            command.args(["-c", SCRIPT]);
-            command
-        };
-        let command = command.env("BIN", binaries()).env("PORT", port.to_string());
-        let command = command
-            .current_dir("/tmp")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().expect("sh runs");
-        let mut line = String::new();
-        let output = child.stdout.take().expect("it is piped");
-        let read = BufReader::new(output).read_line(&mut line);
-        read.expect("its output");
-        assert_eq!(line, "started\n", "PostgreSQL did not start");
-        Self {
-            url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
-            child: Some(child),
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            drop(child.stdin.take());
-            if let Err(error) = child.wait() {
-                eprintln!("PostgreSQL may still run: {error}");
-            }
-        }
-    }
-}
-
-/// The folder of the newest release's programs.
-fn binaries() -> PathBuf {
-    let releases = std::fs::read_dir("/usr/lib/postgresql");
-    let releases = releases.expect("set QUEUE_TEST_POSTGRES to a URL, or install PostgreSQL");
-    let folders = releases.flatten().map(|release| release.path().join("bin"));
-    let release = |folder: &PathBuf| {
-        let name = folder.parent()?.file_name()?.to_str()?;
-        name.parse::<u32>().ok()
-    };
-    folders
-        .max_by_key(release)
-        .expect("a release of PostgreSQL")
-}
 
 /// A schema of one test, which is removed when dropped.
 pub(crate) struct Schema {
@@ -119,9 +31,9 @@ impl Schema {
         Self::on(&SERVER)
     }
 
-    pub(crate) fn on(server: &Server) -> Self {
+    pub(crate) fn on(server: &PostgresServer) -> Self {
         let name = format!("test_{}", uuid::Uuid::now_v7().simple());
-        let url = server.url.clone();
+        let url = server.url().to_owned();
         Self { name, url }
     }
 
@@ -130,7 +42,14 @@ impl Schema {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("{}?schema={}", self.url, self.name)
+        let Self { name, url } = self;
+        format!("{url}?schema={name}&application_name={name}")
+    }
+
+    /// Opens a backend, whose connections are named as the schema.
+    pub(crate) async fn open(&self) -> PostgresBackend {
+        let opened = PostgresBackend::open(&self.url(), Arc::new(SystemClock::new())).await;
+        opened.expect("open")
     }
 
     /// Executes commands on a connection of their own, whose tables are those of the schema.

@@ -242,7 +242,14 @@ async fn open(url: &str, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Backend>> {
         let memory = MemoryBackend::new(Arc::clone(clock));
         return Ok(Arc::new(memory.with_max_body(MAX_BODY)));
     }
-    let text =
-        format!("`serve` is for `sqlite:PATH` and `memory:`, and the URL begins with `{scheme}:`");
+    #[cfg(feature = "postgres")]
+    if ["postgres", "postgresql"].contains(&&*scheme.to_ascii_lowercase()) {
+        let database = queue_runtime::postgres::PostgresBuilder::from_url(url, Arc::clone(clock));
+        let database = database.map_err(|error| Failure::usage(format!("{error:?}")))?;
+        return Ok(Arc::new(database.max_body(MAX_BODY).open().await?));
+    }
+    let text = format!(
+        "`serve` is for `sqlite:PATH`, `postgres://…` and `memory:`, and the URL begins with `{scheme}:`"
+    );
     Err(Failure::new(Exit::Unsupported, text))
 }

@@ -1,0 +1,79 @@
+//! Subscriptions whose connection is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use queue_core::QueueName;
+use queue_core::backend::{Backend as _, BackendExt as _};
+use queue_core::notify::{Notification, Subscriber};
+use queue_tests::postgres::PostgresServer;
+
+use crate::server::{Schema, block_on};
+
+static ORDERS: QueueName = QueueName::from_static("orders");
+
+/// Counts the announcements of one message, and those of an unknown number.
+#[derive(Default)]
+struct Consumer {
+    one: AtomicUsize,
+    unknown: AtomicUsize,
+}
+
+impl Subscriber for Consumer {
+    fn notified(&self, notification: &Notification<'_>) -> usize {
+        let count = match notification.messages {
+            usize::MAX => &self.unknown,
+            _ => &self.one,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn after_a_loss_of_the_connection_all_look_and_what_follows_is_announced() {
+    block_on(async {
+        let schema = Schema::new();
+        let (here, there) = (schema.open().await, schema.open().await);
+        let consumer = Arc::new(Consumer::default());
+        let account = here.account();
+        let notifier = here.notifier().expect("it has one");
+        let subscription = notifier.subscribe(&account, &ORDERS, consumer.clone());
+        until(|| subscription.is_armed()).await;
+        let looked = consumer.unknown.load(Ordering::Relaxed);
+        let end = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{}'",
+            schema.name()
+        );
+        schema.execute(&end).await;
+        until(|| consumer.unknown.load(Ordering::Relaxed) > looked).await;
+        until(|| subscription.is_armed()).await;
+        let announcer = there.notifier().expect("it has one");
+        let before = consumer.one.load(Ordering::Relaxed);
+        announcer.publish(&Notification::new(&account, &ORDERS));
+        until(|| consumer.one.load(Ordering::Relaxed) > before).await;
+    });
+}
+
+#[test]
+fn without_a_server_nobody_is_armed() {
+    block_on(async {
+        let server = PostgresServer::start().expect("it starts");
+        let schema = Schema::on(&server);
+        let backend = schema.open().await;
+        let notifier = backend.notifier().expect("it has one");
+        let consumer = Arc::new(Consumer::default());
+        let subscription = notifier.subscribe(&backend.account(), &ORDERS, consumer);
+        until(|| subscription.is_armed()).await;
+        drop(schema);
+        drop(server);
+        until(|| !subscription.is_armed()).await;
+    });
+}
