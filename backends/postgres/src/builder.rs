@@ -14,6 +14,7 @@ use crate::receiver::Receiver;
 use crate::results::PostgresResults;
 use crate::schema::migrate;
 use crate::session::{Asker, Link, Server};
+use crate::upkeep;
 use crate::writer::Writer;
 
 /// Opens a [`PostgresBackend`].
@@ -98,7 +99,9 @@ impl PostgresBuilder {
         migrate(session.client(), server.schema()).await?;
         let marks = Marks::default();
         let writer = Writer::start(link, marks.clone());
+        let bulk = Writer::start(Link::new(Arc::clone(&server)), marks.clone());
         let reader = Asker::start(Link::new(Arc::clone(&server)));
+        upkeep::start(&reader);
         let notifier = PostgresNotifier::start(Arc::clone(&server), uri.clone());
         Ok(PostgresBackend {
             uri,
@@ -111,6 +114,7 @@ impl PostgresBuilder {
                 identity: StoreIdentity::default(),
             },
             writer,
+            bulk,
             reader,
             notifier: Arc::new(notifier),
         })

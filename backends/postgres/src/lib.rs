@@ -8,7 +8,8 @@
 //! | `receiver` | the task that receives; `marks`, where each queue is read from |
 //! | `session` | connections, each owned by one task |
 //! | `notifier` | the task that announces messages to other processes, and hears of theirs |
-//! | `messages`, `records`, `queues` | the statements |
+//! | `messages`, `attachments`, `records`, `queues` | the statements |
+//! | `upkeep` | the task that removes what nobody needs any more |
 //! | `schema` | the tables, and what a server must be like |
 //! | `failure` | errors, and what they prove |
 //!
@@ -17,6 +18,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod attachments;
 mod backend;
 mod builder;
 mod failure;
@@ -31,6 +33,7 @@ mod results;
 mod runs;
 mod schema;
 mod session;
+mod upkeep;
 mod writer;
 
 pub use backend::PostgresBackend;

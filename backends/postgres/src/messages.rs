@@ -65,6 +65,8 @@ const PUT: &str = concat!(
     ), put AS (
         INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body)
         SELECT seq, queue, visible_at, nonce, now, expires_at, body FROM placed, clock WHERE queue IS NOT NULL
+    ), counted AS (
+        INSERT INTO totals SELECT queue, count(*), 0 FROM placed WHERE queue IS NOT NULL GROUP BY queue
     )
     SELECT now, queue IS NOT NULL, seq, nonce, visible_at, expires_at FROM placed, clock ORDER BY place"
 );
@@ -73,7 +75,7 @@ const PUT: &str = concat!(
 /// and the message, before the statement; 1, of a message that could be locked, whether the message is alive; 2, that
 /// the message was changed. No result is joined with another, which would take the square of their number.
 macro_rules! settle {
-    ($lock:literal, $given:literal, $columns:literal, $change:literal) => {
+    ($lock:literal, $given:literal, $columns:literal, $change:literal, $counted:literal) => {
         concat!(
             clock!(),
             "given AS MATERIALIZED (
@@ -91,8 +93,10 @@ macro_rules! settle {
             "), changed AS (",
             $change,
             " WHERE m.seq = held.seq AND alive AND held.nonce = receipt
-                RETURNING place, m.visible_at, m.nonce
-            )
+                RETURNING place, m.queue, m.visible_at, m.nonce
+            )",
+            $counted,
+            "
             SELECT now, place, 0 AS stage, queue IS NOT NULL AS is_so,
                 EXISTS (SELECT FROM messages WHERE messages.seq = given.seq), NULL::bigint, NULL::uuid
             FROM given, clock
@@ -104,7 +108,13 @@ macro_rules! settle {
 
 macro_rules! delete {
     ($lock:literal) => {
-        settle!($lock, "", "", "DELETE FROM messages m USING held")
+        settle!(
+            $lock,
+            "",
+            "",
+            "DELETE FROM messages m USING held",
+            ", counted AS (INSERT INTO totals SELECT queue, 0, count(*) FROM changed GROUP BY queue)"
+        )
     };
 }
 
@@ -116,7 +126,8 @@ macro_rules! update {
             ", delay, body",
             "UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(held.body, m.body),
                 visible_at = coalesce(now + delay, least(now, m.inserted_at))
-            FROM held, clock"
+            FROM held, clock",
+            ""
         )
     };
 }
@@ -141,7 +152,8 @@ const DELETE: [&str; 2] = [delete!("SKIP LOCKED"), delete!("")];
 const UPDATE: [&str; 2] = [update!("SKIP LOCKED"), update!("")];
 const ITEMS: [&str; 2] = [items!("SKIP LOCKED"), items!("")];
 const SET_ITEMS: &str = "UPDATE messages SET deleted_items = $2 WHERE seq = $1";
-const REMOVE: &str = "DELETE FROM messages WHERE seq = $1";
+const REMOVE: &str = "WITH gone AS (DELETE FROM messages WHERE seq = $1 RETURNING queue)
+    INSERT INTO totals SELECT queue, 0, count(*) FROM gone GROUP BY queue";
 
 /// What a settlement has learnt of one message.
 #[derive(Default, Clone, Copy)]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
-use queue_core::backend::{Browsing, Capabilities, ConditionalPuts, Places, parse_max_delay};
+use queue_core::backend::{
+    Attachments, Browsing, Capabilities, ConditionalPuts, Places, parse_max_delay,
+};
 use queue_core::{Error, ErrorKind, Operation, Result};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
@@ -98,6 +100,7 @@ impl Options {
 fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::local();
     capabilities.max_moved_body = MAX_MOVED_BODY;
+    capabilities.attachments = Attachments::Supported;
     capabilities.places = Places::Kept;
     capabilities.browsing = Browsing::Supported;
     capabilities.conditional_puts = ConditionalPuts::Supported;

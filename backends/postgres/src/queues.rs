@@ -2,7 +2,7 @@
 
 use queue_core::QueueName;
 use queue_core::backend::{
-    Created, Metadata, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage,
+    Created, Metadata, Page, PageMark, PeekedMessage, QueueProperties, QueueTotals, ReceivedMessage,
 };
 use queue_core::internal::as_count;
 use queue_core::store_clock::timestamp;
@@ -19,13 +19,18 @@ const CREATE: &str = "WITH new AS (
 const DELETE: &str = "WITH gone AS (DELETE FROM queues WHERE name = $1 RETURNING id)
     INSERT INTO dropped SELECT id, now_us() FROM gone RETURNING queue";
 const CLEAR: &str = "WITH old AS MATERIALIZED (SELECT id FROM queues WHERE name = $1 FOR UPDATE),
-    new AS (UPDATE queues SET id = nextval('queue_ids') FROM old WHERE name = $1)
+    new AS (UPDATE queues SET id = nextval('queue_ids') FROM old WHERE name = $1 RETURNING queues.id),
+    counted AS (
+        INSERT INTO totals SELECT new.id, sum(put), sum(put) FROM new, old, totals
+        WHERE totals.queue = old.id GROUP BY new.id
+    )
     INSERT INTO dropped SELECT id, now_us() FROM old RETURNING queue";
 const LIST: &str = "SELECT name FROM queues WHERE starts_with(name, $1) ORDER BY name";
 const METADATA: &str = "SELECT metadata FROM queues WHERE name = $1";
 const SET_METADATA: &str = "UPDATE queues SET metadata = $2 WHERE name = $1 RETURNING name";
 const PROPERTIES: &str =
-    "SELECT metadata, (SELECT count(*) FROM messages WHERE queue = id) FROM queues WHERE name = $1";
+    "SELECT metadata, coalesce(sum(put)::bigint, 0), coalesce(sum(gone)::bigint, 0)
+    FROM queues LEFT JOIN totals ON queue = id WHERE name = $1 GROUP BY name";
 
 /// The messages of a queue after a position, in any state or only the visible ones.
 const MESSAGES: &str = concat!(
@@ -50,8 +55,21 @@ const REMOVE_MESSAGES: &str = "WITH gone AS MATERIALIZED (
         ) AS m LIMIT $1
     ), removed AS (DELETE FROM messages m USING gone WHERE m.seq = gone.seq RETURNING 1)
     SELECT count(*) FROM removed";
-const REMOVE_DROPPED: &str = "DELETE FROM dropped WHERE at < now_us() - $1 AND NOT EXISTS (
-    SELECT FROM messages WHERE messages.queue = dropped.queue)";
+const REMOVE_DROPPED: &str = "WITH gone AS (
+        DELETE FROM dropped WHERE at < now_us() - $1
+            AND NOT EXISTS (SELECT FROM messages WHERE messages.queue = dropped.queue) RETURNING queue
+    ) DELETE FROM totals USING gone WHERE totals.queue = gone.queue";
+
+/// Adds up the changes of queues that have many, each to one row.
+const ADD_UP: &str = "WITH picked AS MATERIALIZED (
+        SELECT ctid AS place FROM totals
+        WHERE queue IN (SELECT queue FROM totals GROUP BY queue HAVING count(*) > $1 LIMIT $2) FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        DELETE FROM totals WHERE ctid = ANY (ARRAY (SELECT place FROM picked)) RETURNING *
+    )
+    INSERT INTO totals SELECT queue, sum(put), sum(gone) FROM taken GROUP BY queue";
+/// How many changes are left as they are.
+const FEW: i64 = 64;
 
 /// How often a queue is created that others create and delete meanwhile.
 const ATTEMPTS: usize = 10;
@@ -123,11 +141,10 @@ pub(crate) async fn properties(
 ) -> Result<QueueProperties> {
     let rows = session.query(PROPERTIES, &[&queue.as_str()]).await?;
     let row = only(&rows)?;
-    let count: i64 = column(row, 1)?;
-    Ok(QueueProperties::new(
-        parse(column(row, 0)?)?,
-        as_count(count),
-    ))
+    let (put, gone): (i64, i64) = (column(row, 1)?, column(row, 2)?);
+    let count = as_count(put.saturating_sub(gone));
+    let properties = QueueProperties::new(parse(column(row, 0)?)?, count);
+    Ok(properties.with_totals(QueueTotals::new(as_count(put), as_count(gone))))
 }
 
 /// Returns the first visible messages.
@@ -167,6 +184,12 @@ pub(crate) async fn remove_dropped(session: &mut Session) -> Result<bool> {
         session.query(REMOVE_DROPPED, &[&REMEMBERED]).await?;
     }
     Ok(removed > 0)
+}
+
+/// Adds up the totals of queues with many changes.
+pub(crate) async fn add_up_totals(session: &mut Session) -> Result<()> {
+    session.query(ADD_UP, &[&FEW, &STEP]).await?;
+    Ok(())
 }
 
 /// The position before a queue's first message.

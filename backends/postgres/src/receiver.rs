@@ -31,7 +31,9 @@ const CLAIM: &str = concat!(
         WHERE queue = (SELECT id FROM target) AND visible_at >= $3 AND visible_at <= (SELECT now FROM clock)
         ORDER BY visible_at, seq LIMIT $4 FOR UPDATE SKIP LOCKED
     ), expired AS (
-        DELETE FROM messages m USING picked WHERE m.seq = picked.seq AND is_over RETURNING m.seq
+        DELETE FROM messages m USING picked WHERE m.seq = picked.seq AND is_over RETURNING queue
+    ), counted AS (
+        INSERT INTO totals SELECT queue, 0, count(*) FROM expired GROUP BY queue
     ), m AS (
         UPDATE messages claimed SET visible_at = now + $5, nonce = gen_random_uuid(),
             dequeue_count = least(dequeue_count, 2147483646) + 1

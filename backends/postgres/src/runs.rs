@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use queue_core::QueueName;
-use queue_core::backend::{Op, OpOutcome, PutBackPlace};
+use queue_core::backend::{Attachment, Op, OpOutcome, PutBackPlace, PutReceipt};
 use queue_core::store_clock::after;
 
+use crate::attachments;
 use crate::failure::{Failure, Result};
 use crate::messages::{self, Change, Handle, Wait};
 use crate::records::{self, SwapOf};
@@ -40,7 +41,7 @@ pub(crate) fn divide(ops: Vec<(usize, &Op)>, order: Order) -> Vec<Run<'_>> {
     let mut runs: Vec<Run<'_>> = Vec::new();
     for (at, op) in ops {
         let kind = match op {
-            Op::Put { .. } => Kind::Put,
+            Op::Put { .. } if attachment_of(op).is_none() => Kind::Put,
             Op::Renew { .. } | Op::PutBack { .. } => Kind::Update,
             Op::Delete { .. } => Kind::Delete,
             _ => Kind::Alone,
@@ -71,6 +72,14 @@ pub(crate) fn divide(ops: Vec<(usize, &Op)>, order: Order) -> Vec<Run<'_>> {
     runs
 }
 
+/// The attachment of a message that is put.
+pub(crate) fn attachment_of(op: &Op) -> Option<&Attachment> {
+    match op {
+        Op::Put { message, .. } => message.attachment.as_ref(),
+        _ => None,
+    }
+}
+
 /// The outcome of an operation, and the message that it put.
 pub(crate) type Outcome = (OpOutcome, Option<i64>);
 
@@ -83,13 +92,24 @@ pub(crate) async fn carry_out_run(
 ) -> Result<Vec<Result<Outcome>>> {
     match ops {
         [Op::Put { .. }, ..] => {
+            let attached = match attachment_of(ops[0]) {
+                Some(attachment) => attachments::take(session, attachment, wait).await?,
+                None => Ok(None),
+            };
+            let attached = match attached {
+                Ok(attached) => attached,
+                Err(refused) => return Ok(vec![Err(refused)]),
+            };
             let puts = ops.iter().filter_map(|op| match op {
                 Op::Put { queue, message } => Some((queue, message)),
                 _ => None,
             });
             let done = messages::put(session, &puts.collect::<Vec<_>>()).await?;
-            let outcome = |(seq, put)| (OpOutcome::Put(put), Some(seq));
-            Ok(done.into_iter().map(|put| put.map(outcome)).collect())
+            // A message with an attachment is put alone.
+            if let ([Ok((seq, _))], Some(attachment)) = (&done[..], attached) {
+                attachments::attach(session, *seq, attachment).await?;
+            }
+            Ok(done.into_iter().map(of_put).collect())
         }
         [Op::DeleteItems { items, of, .. }] => {
             let Some((queue, id, receipt)) = ops[0].received() else {
@@ -122,6 +142,10 @@ pub(crate) async fn carry_out_run(
             Ok(done.into_iter().map(|lease| lease.map(outcome)).collect())
         }
     }
+}
+
+fn of_put(put: Result<(i64, PutReceipt)>) -> Result<Outcome> {
+    put.map(|(seq, put)| (OpOutcome::Put(put), Some(seq)))
 }
 
 const UNKNOWN: Failure = Failure::Corrupt("the engine does not know this operation");

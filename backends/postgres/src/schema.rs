@@ -14,48 +14,8 @@ const OLDEST: i32 = 14_00_00;
 /// How long opening waits for another process that creates or migrates the tables.
 const LOCK_TIMEOUT: &str = "30s";
 
-/// All times are microseconds since the Unix epoch, on the server's clock. The id of a queue is never given again, not
-/// even to the same name: [`clear`](queue_core::backend::Backend::clear) gives a queue another id, and its messages,
-/// then no queue's, are removed later.
-const TABLES: &str = "
-CREATE TABLE version (version integer NOT NULL);
-CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
-    AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
-CREATE FUNCTION channel(queue text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT 'queue_' || md5('{schema}/' || queue) $$;
-CREATE SEQUENCE queue_ids;
-CREATE TABLE queues (
-    name text COLLATE \"C\" PRIMARY KEY,
-    id bigint NOT NULL DEFAULT nextval('queue_ids'),
-    metadata text[] NOT NULL
-);
-CREATE TABLE dropped (queue bigint PRIMARY KEY, at bigint NOT NULL);
-CREATE SEQUENCE message_ids;
-CREATE TABLE messages (
-    seq bigint PRIMARY KEY,
-    queue bigint NOT NULL,
-    visible_at bigint NOT NULL,
-    nonce uuid NOT NULL,
-    dequeue_count integer NOT NULL DEFAULT 0,
-    inserted_at bigint NOT NULL,
-    expires_at bigint,
-    deleted_items bytea,
-    body bytea NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE messages ALTER COLUMN body SET STORAGE EXTERNAL;
-CREATE INDEX messages_schedule ON messages (queue, visible_at, seq);
-CREATE TABLE records (
-    scope bytea NOT NULL,
-    key bytea NOT NULL,
-    owner bigint NOT NULL,
-    ends_at bigint NOT NULL,
-    value bytea,
-    message bigint,
-    PRIMARY KEY (scope, key)
-);
-ALTER TABLE records ALTER COLUMN value SET STORAGE EXTERNAL;
-CREATE INDEX records_ends ON records (ends_at);
-";
+/// The tables, in the schema that is set.
+const TABLES: &str = include_str!("tables.sql");
 
 /// Refuses a server that could lose what it has acknowledged, or that lacks what the statements need.
 pub(crate) async fn check_server(client: &Client) -> Result<()> {

@@ -267,6 +267,16 @@ type Job = Box<dyn for<'s> FnOnce(Result<&'s mut Session>) -> BoxFuture<'s, ()> 
 #[derive(Debug, Clone)]
 pub(crate) struct Asker(mpsc::UnboundedSender<Job>);
 
+/// An [`Asker`] that does not keep its task alive.
+#[derive(Debug)]
+pub(crate) struct WeakAsker(mpsc::WeakUnboundedSender<Job>);
+
+impl WeakAsker {
+    pub(crate) fn upgrade(&self) -> Option<Asker> {
+        self.0.upgrade().map(Asker)
+    }
+}
+
 impl Asker {
     /// Starts the task, which ends with the last clone of the asker.
     pub(crate) fn start(mut link: Link) -> Self {
@@ -277,6 +287,11 @@ impl Asker {
             }
         });
         Self(jobs)
+    }
+
+    /// Returns a way to the task that does not keep it alive.
+    pub(crate) fn downgrade(&self) -> WeakAsker {
+        WeakAsker(self.0.downgrade())
     }
 
     /// Has the task work with its session, and returns what the work returns.

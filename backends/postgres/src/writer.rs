@@ -5,21 +5,17 @@
 //! transaction has locked is carried out apart, later, and waits for a bounded time.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Op, OpOutcomes, Ops, PutBackPlace, Swap, SwapIf};
+use queue_core::backend::{Attachment, Op, OpOutcomes, Ops, PutBackPlace, Swap, SwapIf};
 use queue_core::idempotency::{Forgotten, Swept, WorkKey};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout_at};
-use tracing::warn;
 
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
 use crate::messages::Wait;
-use crate::queues;
 use crate::records::{self, SwapOf};
-use crate::runs::{Order, carry_out_run, divide};
+use crate::runs::{Order, attachment_of, carry_out_run, divide};
 use crate::session::{Link, Session};
 
 /// What a transaction writes at most, except for its last request.
@@ -33,9 +29,6 @@ const SHARE: Weight = Weight {
     operations: MAX.operations / 4,
     bytes: MAX.bytes / 4,
 };
-
-/// How long the task waits before it looks for what to remove.
-const UPKEEP: Duration = Duration::from_secs(60);
 
 /// What a caller asks for.
 #[derive(Debug)]
@@ -123,40 +116,19 @@ struct Task {
 
 impl Task {
     async fn run(mut self, mut requests: mpsc::UnboundedReceiver<Job>) {
-        let mut upkeep = Instant::now();
         loop {
             if self.pending.is_empty() {
-                match timeout_at(upkeep, requests.recv()).await {
-                    Ok(Some(job)) => self.pending.push(job),
-                    Ok(None) => return,
-                    Err(_) => {}
+                match requests.recv().await {
+                    Some(job) => self.pending.push(job),
+                    None => return,
                 }
             }
             while let Ok(job) = requests.try_recv() {
                 self.pending.push(job);
             }
             let batch = self.pending.take();
-            if !batch.is_empty() {
-                self.write(batch).await;
-            }
-            if Instant::now() >= upkeep {
-                let is_more = self.remove_some().await;
-                upkeep = Instant::now() + if is_more { Duration::ZERO } else { UPKEEP };
-            }
+            self.write(batch).await;
         }
-    }
-
-    /// Removes some of what nobody needs any more, and returns whether there may be more of it.
-    async fn remove_some(&mut self) -> bool {
-        let removed = async {
-            let session = self.link.session().await?;
-            let messages = queues::remove_dropped(session).await?;
-            Ok::<_, Failure>(records::sweep(session).await?.more || messages)
-        };
-        removed.await.unwrap_or_else(|failure| {
-            warn!(?failure, "what is not needed any more was not removed");
-            false
-        })
     }
 
     async fn write(&mut self, batch: Vec<Job>) {
@@ -246,6 +218,8 @@ async fn carry_out_all(session: &mut Session, batch: &[Job]) -> Result<Vec<Answe
     for (at, job) in batch.iter().enumerate() {
         if let Work::Apply(ops) = &job.work
             && let [op] = &ops[..]
+            // What is stored for a put that is refused has to be undone.
+            && attachment_of(op).is_none()
         {
             single.push((at, op));
         }
@@ -319,6 +293,14 @@ async fn apply(session: &mut Session, ops: &[Op], wait: Wait) -> Answer {
     Ok(Done::Applied(outcomes))
 }
 
+/// Returns the size of the data that operations bring beside their messages, in bytes.
+pub(crate) fn new_data(op: &Op) -> usize {
+    match attachment_of(op) {
+        Some(Attachment::New(data)) => data.len(),
+        _ => 0,
+    }
+}
+
 impl Pending {
     fn is_empty(&self) -> bool {
         self.leases.is_empty() && self.puts.is_empty()
@@ -375,7 +357,7 @@ impl Work {
     fn weight(&self) -> Weight {
         let of_swap = |swap: &Swap| swap.value().map_or(0, Bytes::len);
         let of_op = |op: &Op| match op {
-            Op::Put { message, .. } => message.body.len(),
+            Op::Put { message, .. } => message.body.len() + new_data(op),
             Op::Renew { body, .. } | Op::PutBack { body, .. } => {
                 body.as_ref().map_or(0, Bytes::len)
             }

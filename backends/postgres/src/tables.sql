@@ -1,0 +1,71 @@
+-- All times are microseconds since the Unix epoch, on the server's clock.
+CREATE TABLE version (version integer NOT NULL);
+CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
+    AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+-- The channel of a queue's notifications.
+CREATE FUNCTION channel(queue text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT 'queue_' || md5('{schema}/' || queue) $$;
+
+-- The id of a queue is never given again, not even to the same name: a clear gives a queue another id, and its messages,
+-- then no queue's, are removed later.
+CREATE SEQUENCE queue_ids;
+CREATE TABLE queues (
+    name text COLLATE "C" PRIMARY KEY,
+    id bigint NOT NULL DEFAULT nextval('queue_ids'),
+    metadata text[] NOT NULL
+);
+CREATE TABLE dropped (queue bigint PRIMARY KEY, at bigint NOT NULL);
+
+CREATE SEQUENCE message_ids;
+CREATE TABLE messages (
+    seq bigint PRIMARY KEY,
+    queue bigint NOT NULL,
+    visible_at bigint NOT NULL,
+    nonce uuid NOT NULL,
+    dequeue_count integer NOT NULL DEFAULT 0,
+    inserted_at bigint NOT NULL,
+    expires_at bigint,
+    deleted_items bytea,
+    attachment bigint,
+    body bytea NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE messages ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE INDEX messages_schedule ON messages (queue, visible_at, seq);
+
+-- How many messages came and went, in changes that are added up now and then.
+CREATE TABLE totals (queue bigint NOT NULL, put bigint NOT NULL, gone bigint NOT NULL)
+    WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX totals_queue ON totals (queue);
+
+-- Data of messages, in parts of one MiB. What a message leaves is removed later, unless another message has it.
+CREATE SEQUENCE attachment_ids;
+CREATE TABLE attachments (
+    id bigint NOT NULL,
+    part integer NOT NULL,
+    size bigint NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (id, part)
+);
+ALTER TABLE attachments ALTER COLUMN data SET STORAGE EXTERNAL;
+CREATE INDEX messages_attachment ON messages (attachment) WHERE attachment IS NOT NULL;
+CREATE TABLE left_behind (attachment bigint NOT NULL);
+CREATE FUNCTION leave_attachment() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO {schema}.left_behind VALUES (OLD.attachment);
+        RETURN NULL;
+    END $$;
+CREATE TRIGGER leave_attachment AFTER DELETE ON messages FOR EACH ROW WHEN (OLD.attachment IS NOT NULL)
+    EXECUTE FUNCTION leave_attachment();
+
+CREATE TABLE records (
+    scope bytea NOT NULL,
+    key bytea NOT NULL,
+    owner bigint NOT NULL,
+    ends_at bigint NOT NULL,
+    value bytea,
+    message bigint,
+    PRIMARY KEY (scope, key)
+);
+ALTER TABLE records ALTER COLUMN value SET STORAGE EXTERNAL;
+CREATE INDEX records_ends ON records (ends_at);
