@@ -17,8 +17,8 @@ use async_trait::async_trait;
 
 use super::suite::{harness, harness_itself, suite};
 use crate::backend::{
-    Backend, BackendExt as _, Completion, Metadata, NewMessage, PopReceipt, PutReceipt,
-    ReceivedMessage, StorageId, Swap, Token, Writes,
+    Backend, BackendExt as _, Completion, Mark, Metadata, NewMessage, PopReceipt, ReceivedMessage,
+    StorageId, Swap, Token, TransactionOutcome, Writes, Written,
 };
 use crate::clock::BoxFuture;
 use crate::error::{Error, Outcome, Result};
@@ -43,16 +43,18 @@ pub trait OpenedTransactions: Send + Sync {
 
     /// Takes the steps in a transaction on a connection of the application's own, and ends it. Returns the answer to
     /// each [`Step::Write`]; the transaction goes on after each answer.
-    async fn transact(&self, steps: Vec<Step<'_>>, end: End) -> Vec<Result<Vec<PutReceipt>>>;
+    async fn transact(&self, steps: Vec<Step<'_>>, end: End) -> Vec<Result<Written>>;
 
     /// Returns the application's rows that are committed, in any order.
     async fn rows(&self) -> Vec<String>;
 
-    /// Asks whether a completion was committed, without waiting long for the transaction that is open.
-    async fn was_committed(&self, token: Option<Token>) -> Result<bool> {
+    /// Asks what became of a transaction.
+    async fn outcome(&self, mark: Mark) -> Result<TransactionOutcome> {
         let transactions = self.client().transactions();
         let transactions = transactions.expect("the backend has transactions");
-        transactions.was_committed(token).await
+        let outcomes = transactions.outcomes(&[mark]).await?;
+        assert_eq!(outcomes.len(), 1, "one outcome for each mark");
+        Ok(outcomes[0])
     }
 
     /// A short lease. Where time cannot be advanced, the suite waits for several leases.
@@ -68,9 +70,12 @@ pub enum Step<'a> {
     Write(Vec<(QueueName, NewMessage)>, Option<Completion<'a>>),
     /// Adds a row to the application's table.
     Row(&'a str),
-    /// Waits for something else, while the transaction is open.
-    Meanwhile(BoxFuture<'a, ()>),
+    /// Waits for something else, while the transaction is open, with the marks of what was written.
+    Meanwhile(Meanwhile<'a>),
 }
+
+/// What a [`Step::Meanwhile`] does.
+pub type Meanwhile<'a> = Box<dyn FnOnce(Vec<Mark>) -> BoxFuture<'a, ()> + Send + 'a>;
 
 /// The contents of a [`Step::Write`], for [`StorageTransaction::write`](crate::backend::StorageTransaction::write).
 #[derive(Debug)]
@@ -122,7 +127,7 @@ impl Write {
 }
 
 impl Writes for Write {
-    type Output = Result<Vec<PutReceipt>>;
+    type Output = Result<Written>;
 
     fn puts(&self) -> &[(QueueName, NewMessage)] {
         &self.puts
@@ -143,7 +148,7 @@ impl Writes for Write {
         Some(completion)
     }
 
-    fn written(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<Self::Output, Self> {
+    fn written(self, result: Result<Written>) -> ControlFlow<Self::Output, Self> {
         ControlFlow::Break(result)
     }
 }
@@ -216,7 +221,7 @@ impl Fixture {
         puts: Vec<(QueueName, NewMessage)>,
         completion: Option<Completion<'_>>,
         end: End,
-    ) -> Result<Vec<PutReceipt>> {
+    ) -> Result<Written> {
         let steps = vec![Step::Write(puts, completion), Step::Row("row")];
         let mut answers = self.store.transact(steps, end).await;
         assert_eq!(answers.len(), 1, "one answer for each write");
@@ -237,7 +242,8 @@ impl Fixture {
         self.assert_rows(&["row"]).await;
         self.assert_counts(orders, bills).await;
         if token.is_some() {
-            self.assert_committed(token, false).await;
+            self.assert_outcome(Mark::new(0, token), TransactionOutcome::RolledBack)
+                .await;
         }
         error
     }
@@ -258,9 +264,9 @@ impl Fixture {
         assert_eq!(rows, expected);
     }
 
-    async fn assert_committed(&self, token: Option<Token>, expected: bool) {
-        let committed = self.store.was_committed(token).await;
-        assert_eq!(committed.expect("no transaction is open"), expected);
+    async fn assert_outcome(&self, mark: Mark, expected: TransactionOutcome) {
+        let outcome = self.store.outcome(mark).await;
+        assert_eq!(outcome.expect("answered"), expected, "{mark:?}");
     }
 
     /// Asserts that the receipt still holds the message.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, Metadata, NewMessage, Placement, PopReceipt, PutReceipt, StorageId, Token,
-    Transactions,
+    Backend, Mark, Metadata, NewMessage, Placement, PopReceipt, PutReceipt, StorageId, Token,
+    TransactionOutcome, Transactions,
 };
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
@@ -53,8 +53,8 @@ impl ShardedTransactions {
 
 #[async_trait]
 impl Transactions for ShardedTransactions {
-    async fn was_committed(&self, token: Option<Token>) -> Result<bool> {
-        self.engine.was_committed(token).await
+    async fn outcomes(&self, marks: &[Mark]) -> Result<Vec<TransactionOutcome>> {
+        self.engine.outcomes(marks).await
     }
 
     fn forget(&self, token: Token) {

@@ -35,6 +35,6 @@ pub use file::connection::Synchronous;
 pub use results::SqliteResults;
 #[doc(hidden)]
 pub use rows::attachments::PARTS;
-pub use transactions::{Mark, SqliteTransactions, check, connect};
+pub use transactions::{Begun, SqliteTransactions, check, connect};
 
 pub use rusqlite;

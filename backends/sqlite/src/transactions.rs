@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, Capabilities, Completion, Limits, Metadata, NewMessage, PutReceipt,
-    StorageTransaction, Token, Transactions, Writes,
+    Backend, Capabilities, Completion, Limits, Mark, Metadata, NewMessage, PutReceipt,
+    StorageTransaction, Token, TransactionOutcome, Transactions, Writes, Written,
 };
 use queue_core::internal::{LockExt as _, debug_fields, to_hex};
 use queue_core::store_clock::{StoreClock, lifespan};
@@ -30,6 +30,9 @@ use crate::time::StoreTime;
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;
+
+/// The number of every transaction: only one is open at a time.
+const ONLY: u64 = 0;
 
 /// The largest body that the outbox takes, in bytes.
 const MAX_OUTBOX: usize = 8 * 1024 * 1024;
@@ -54,11 +57,7 @@ impl SqliteTransactions {
     }
 
     /// Writes within the transaction that is open on the connection.
-    fn write(
-        &self,
-        connection: &Connection,
-        writes: &impl Writes,
-    ) -> queue_core::Result<Vec<PutReceipt>> {
+    fn write(&self, connection: &Connection, writes: &impl Writes) -> queue_core::Result<Written> {
         let steps = writes
             .puts()
             .iter()
@@ -98,7 +97,8 @@ impl SqliteTransactions {
         self.forgotten
             .hold()
             .retain(|token| !forgotten.contains(token));
-        Ok(written)
+        let token = completion.map(|completion| completion.token);
+        Ok(Written::new(written, Mark::new(ONLY, token)))
     }
 
     /// Reads the metadata of a queue within the transaction that is open on the connection.
@@ -189,12 +189,26 @@ impl SqliteTransactions {
 
 #[async_trait]
 impl Transactions for SqliteTransactions {
-    async fn was_committed(&self, token: Option<Token>) -> queue_core::Result<bool> {
-        match ask(&self.commands, Request::Ended { token }).await {
-            Ok(Answer::Ended(committed)) => Ok(committed),
-            Ok(other) => mismatched(&other),
-            Err(failure) => Err(self.error(failure, None)),
+    async fn outcomes(&self, marks: &[Mark]) -> queue_core::Result<Vec<TransactionOutcome>> {
+        let mut outcomes = Vec::with_capacity(marks.len());
+        for mark in marks {
+            let token = mark.token();
+            let ended = ask(&self.commands, Request::Ended { token }).await;
+            outcomes.push(match ended {
+                Ok(Answer::Ended(committed)) if committed || token.is_none() => {
+                    TransactionOutcome::Committed
+                }
+                Ok(Answer::Ended(_)) => TransactionOutcome::RolledBack,
+                Ok(other) => mismatched(&other),
+                Err(failure) => match self.error(failure, None) {
+                    // No other transaction has ended meanwhile.
+                    open if open.kind() == ErrorKind::Timeout => break,
+                    error => return Err(error),
+                },
+            });
         }
+        outcomes.resize(marks.len(), TransactionOutcome::Open);
+        Ok(outcomes)
     }
 
     fn forget(&self, token: Token) {
@@ -324,26 +338,27 @@ pub fn check(backend: &dyn Backend, connection: &mut Connection) -> queue_core::
 /// sees. SQLite ends a transaction by itself after some errors, and what is written after that end, in a savepoint for
 /// example, is another transaction.
 #[derive(Debug)]
-pub struct Mark(Token);
+pub struct Begun(Token);
 
-impl Mark {
-    /// Marks a transaction that has just begun, after the checks of [`check`].
+impl Begun {
+    /// Notes a transaction that has just begun, after the checks of [`check`].
     ///
     /// # Errors
     /// The errors of [`check`], and an error if the file cannot be written.
-    pub fn set(
+    pub fn note(
         backend: &dyn Backend,
         transaction: &rusqlite::Transaction<'_>,
     ) -> queue_core::Result<Self> {
-        let (engine, mark) = (engine(backend)?, Self(Token::random()));
-        let set = engine
+        let (engine, begun) = (engine(backend)?, Self(Token::random()));
+        let noted = engine
             .check(transaction)
-            .and_then(|()| results::mark(transaction, mark.0, engine.store_clock.now()));
-        set.map(|()| mark)
+            .and_then(|()| results::mark(transaction, begun.0, engine.store_clock.now()));
+        noted
+            .map(|()| begun)
             .map_err(|failure| failure.into_error(Operation::Apply, None, &engine.settings.path))
     }
 
-    /// Removes the mark. Returns whether the open transaction is the one that was marked.
+    /// Removes the note. Returns whether the open transaction is the one that was noted.
     ///
     /// # Errors
     /// If the file cannot be written.

@@ -6,20 +6,20 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{BILLS, End, Fixture, ORDERS, Step, bill, completion};
-use crate::backend::{BackendExt as _, ConditionalPuts, NewMessage, PutIf, Swap, Token};
+use crate::backend::TransactionOutcome::{Committed, Open, RolledBack};
+use crate::backend::{BackendExt as _, ConditionalPuts, Mark, NewMessage, PutIf, Swap, Token};
 use crate::error::{ErrorKind, Operation};
 use crate::idempotency::{Claim, ClaimOutcome, Owner, WorkKey};
 
 pub(super) async fn all_is_committed_together(f: Fixture) {
     let order = f.received().await;
-    let completion = completion(&order);
-    let token = completion.token;
     let puts = vec![bill("one"), bill("two")];
-    let written = f.write(puts, Some(completion), End::Commit).await;
-    assert_eq!(written.expect("written").len(), 2);
+    let written = f.write(puts, Some(completion(&order)), End::Commit).await;
+    let written = written.expect("written");
+    assert_eq!(written.receipts.len(), 2);
     f.assert_rows(&["row"]).await;
     f.assert_counts(0, 2).await;
-    f.assert_committed(Some(token), true).await;
+    f.assert_outcome(written.mark, Committed).await;
 }
 
 pub(super) async fn nothing_stays_of_what_is_rolled_back(f: Fixture) {
@@ -32,14 +32,14 @@ pub(super) async fn a_dropped_transaction_is_rolled_back(f: Fixture) {
 
 async fn assert_nothing_stays(f: &Fixture, end: End) {
     let order = f.received().await;
-    let completion = completion(&order);
-    let token = completion.token;
-    let written = f.write(vec![bill("one")], Some(completion), end).await;
-    assert_eq!(written.expect("written").len(), 1);
+    let puts = vec![bill("one")];
+    let written = f.write(puts, Some(completion(&order)), end).await;
+    let written = written.expect("written");
+    assert_eq!(written.receipts.len(), 1);
+    f.assert_outcome(written.mark, RolledBack).await;
     f.assert_rows(&[]).await;
     f.assert_counts(1, 0).await;
     assert!(f.receive(&ORDERS).await.is_none(), "it is still leased");
-    f.assert_committed(Some(token), false).await;
     f.assert_held(&order).await;
 }
 
@@ -48,11 +48,13 @@ pub(super) async fn nothing_is_seen_before_the_commit(f: Fixture) {
     let steps = vec![
         Step::Write(vec![bill("one")], Some(completion(&order))),
         Step::Row("row"),
-        Step::Meanwhile(Box::pin(async {
-            f.assert_counts(1, 0).await;
-            f.assert_rows(&[]).await;
-            let peeked = f.backend.peek(&BILLS, 1).await.expect("peek");
-            assert!(peeked.is_empty(), "{peeked:?}");
+        Step::Meanwhile(Box::new(|_| {
+            Box::pin(async {
+                f.assert_counts(1, 0).await;
+                f.assert_rows(&[]).await;
+                let peeked = f.backend.peek(&BILLS, 1).await.expect("peek");
+                assert!(peeked.is_empty(), "{peeked:?}");
+            })
         })),
     ];
     f.store.transact(steps, End::Commit).await;
@@ -61,35 +63,34 @@ pub(super) async fn nothing_is_seen_before_the_commit(f: Fixture) {
 
 pub(super) async fn an_open_transaction_has_no_outcome(f: Fixture) {
     let order = f.received().await;
-    let completion = completion(&order);
-    let token = completion.token;
     let steps = vec![
-        Step::Write(Vec::new(), Some(completion)),
-        Step::Meanwhile(Box::pin(async {
-            for token in [Some(token), None] {
-                let asked = f.store.was_committed(token).await;
-                let error = asked.expect_err("nobody knows yet");
-                assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-            }
+        Step::Write(Vec::new(), Some(completion(&order))),
+        Step::Meanwhile(Box::new(|marks| {
+            Box::pin(async {
+                for mark in marks {
+                    f.assert_outcome(mark, Open).await;
+                    f.assert_outcome(mark.without_token(), Open).await;
+                }
+            })
         })),
     ];
-    f.store.transact(steps, End::Commit).await;
-    f.assert_committed(Some(token), true).await;
-    f.assert_committed(None, false).await;
+    let written = f.store.transact(steps, End::Commit).await.remove(0);
+    let mark = written.expect("written").mark;
+    f.assert_outcome(mark, Committed).await;
+    f.assert_outcome(mark.without_token(), Committed).await;
 }
 
 pub(super) async fn an_outcome_is_final(mut f: Fixture) {
-    let mut tokens = Vec::new();
-    for end in [End::Commit, End::RollBack] {
+    let mut ended = Vec::new();
+    for (end, outcome) in [(End::Commit, Committed), (End::RollBack, RolledBack)] {
         let order = f.received().await;
-        let completion = completion(&order);
-        tokens.push((completion.token, end == End::Commit));
-        let written = f.write(vec![bill("one")], Some(completion), end).await;
-        written.expect("written");
+        let puts = vec![bill("one")];
+        let written = f.write(puts, Some(completion(&order)), end).await;
+        ended.push((written.expect("written").mark, outcome));
     }
     for _ in 0..2 {
-        for (token, committed) in &tokens {
-            f.assert_committed(Some(*token), *committed).await;
+        for (mark, outcome) in &ended {
+            f.assert_outcome(*mark, *outcome).await;
         }
         // Reopened as after a crash.
         f = f.reopen().await;
@@ -101,26 +102,27 @@ pub(super) async fn an_outcome_is_final(mut f: Fixture) {
 
 pub(super) async fn outcomes_are_told_apart(f: Fixture) {
     let orders = [f.received().await, f.received().await];
-    let completions = orders.each_ref().map(completion);
-    let tokens = completions.each_ref().map(|completion| completion.token);
     let transactions = f.backend.transactions();
     let transactions = Arc::clone(&transactions.expect("the backend has transactions"));
-    for (completion, end) in completions.into_iter().zip([End::Commit, End::RollBack]) {
-        let written = f.write(Vec::new(), Some(completion), end).await;
-        written.expect("written");
+    let mut marks = Vec::new();
+    for (order, end) in orders.iter().zip([End::Commit, End::RollBack]) {
+        let written = f.write(Vec::new(), Some(completion(order)), end).await;
+        marks.push(written.expect("written").mark);
     }
-    f.assert_committed(Some(tokens[0]), true).await;
-    f.assert_committed(Some(tokens[1]), false).await;
-    f.assert_committed(Some(Token::random()), false).await;
+    let asked = transactions.outcomes(&marks).await;
+    assert_eq!(asked.expect("answered"), [Committed, RolledBack]);
+    // In the same transaction, something else was completed.
+    let other = Mark::new(marks[0].transaction(), Some(Token::random()));
+    f.assert_outcome(other, RolledBack).await;
     // A forgotten token is not asked for any more, and costs other tokens nothing.
-    transactions.forget(tokens[0]);
+    transactions.forget(marks[0].token().expect("a completion has one"));
     let order = f.received().await;
-    let completion = completion(&order);
-    let token = completion.token;
-    let written = f.write(Vec::new(), Some(completion), End::Commit).await;
-    written.expect("written");
-    f.assert_committed(Some(token), true).await;
-    f.assert_committed(Some(tokens[1]), false).await;
+    let written = f
+        .write(Vec::new(), Some(completion(&order)), End::Commit)
+        .await;
+    f.assert_outcome(written.expect("written").mark, Committed)
+        .await;
+    f.assert_outcome(marks[1], RolledBack).await;
 }
 
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{BILLS, End, Fixture, Harness, ORDERS, Step, bill, completion};
-use crate::backend::{BackendExt as _, NewMessage, TimeToLive};
+use crate::backend::{BackendExt as _, Mark, NewMessage, TimeToLive, TransactionOutcome};
 use crate::error::ErrorKind;
 use crate::name::QueueName;
 
@@ -13,6 +13,7 @@ pub(super) async fn messages_are_put_as_they_would_be_without_a_transaction(f: F
     let delayed = delayed.with_time_to_live(of_a_while);
     let puts = vec![bill("first"), (BILLS.clone(), delayed), bill("second")];
     let written = f.write(puts, None, End::Commit).await.expect("written");
+    let written = written.receipts;
     assert_eq!(written.len(), 3, "one receipt for each message, in order");
     let mut expected = vec![(&written[0].id, "first"), (&written[2].id, "second")];
     while !expected.is_empty() {
@@ -83,19 +84,24 @@ pub(super) async fn several_writes_belong_to_one_transaction(harness: &dyn Harne
         let f = Fixture::open(harness).await;
         let orders = [f.received().await, f.received().await];
         let [first, second] = orders.each_ref().map(completion);
-        let tokens = [first.token, second.token];
         let steps = vec![
             Step::Write(vec![bill("one")], Some(first)),
             Step::Row("between"),
             Step::Write(vec![bill("two"), bill("three")], None),
             Step::Write(Vec::new(), Some(second)),
         ];
-        for written in f.store.transact(steps, end).await {
-            written.expect("written");
-        }
+        let written = f.store.transact(steps, end).await.into_iter();
+        let marks: Vec<Mark> = written.map(|it| it.expect("written").mark).collect();
         f.assert_counts(left, put).await;
-        for token in tokens {
-            f.assert_committed(Some(token), end == End::Commit).await;
+        for (mark, other) in marks.iter().zip(&marks[1..]) {
+            assert_eq!(mark.without_token(), other.without_token());
+        }
+        let outcome = match end {
+            End::Commit => TransactionOutcome::Committed,
+            _ => TransactionOutcome::RolledBack,
+        };
+        for mark in [marks[0], marks[2]] {
+            f.assert_outcome(mark, outcome).await;
         }
         assert!(f.receive(&ORDERS).await.is_none());
     }
@@ -162,19 +168,23 @@ pub(super) async fn an_update_without_an_answer_does_not_cost_the_lease(f: Fixtu
 pub(super) async fn a_message_is_completed_once(f: Fixture) {
     let order = f.received().await;
     let (first, second) = (completion(&order), completion(&order));
-    let tokens = (first.token, second.token);
+    let lost = second.token;
     let steps = vec![
         Step::Write(Vec::new(), Some(first)),
         Step::Write(vec![bill("twice")], Some(second)),
     ];
     let answers = f.store.transact(steps, End::Commit).await;
-    assert!(
-        matches!(&answers[..], [Ok(_), Err(error)] if error.is_lease_gone()),
-        "{answers:?}"
-    );
+    let [Ok(written), Err(error)] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert!(error.is_lease_gone(), "{error}");
     f.assert_counts(0, 0).await;
-    f.assert_committed(Some(tokens.0), true).await;
-    f.assert_committed(Some(tokens.1), false).await;
+    let (done, lost) = (
+        written.mark,
+        Mark::new(written.mark.transaction(), Some(lost)),
+    );
+    f.assert_outcome(done, TransactionOutcome::Committed).await;
+    f.assert_outcome(lost, TransactionOutcome::RolledBack).await;
     f.store.advance(Duration::from_millis(1)).await;
-    f.assert_committed(Some(tokens.0), true).await;
+    f.assert_outcome(done, TransactionOutcome::Committed).await;
 }

@@ -45,5 +45,6 @@ pub use queues::{
 pub use records::{FoundRecord, PutIf, Record, Swap, SwapIf, SwapOutcome};
 pub use sharded::{Resized, RetiredShard, Sharded, Sharding};
 pub use transactions::{
-    Completion, PackItem, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
+    Completion, Mark, PackItem, RECORD_RETENTION, StorageTransaction, Token, TransactionOutcome,
+    Transactions, Writes, Written,
 };

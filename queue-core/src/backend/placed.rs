@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::messages::{NewMessage, PopReceipt, PutReceipt, StorageId};
 use super::queues::Metadata;
-use super::transactions::{Completion, StorageTransaction, Transactions, Writes};
+use super::transactions::{Completion, StorageTransaction, Transactions, Writes, Written};
 use crate::error::{Error, Result};
 use crate::name::QueueName;
 
@@ -142,7 +142,7 @@ impl<W: Writes> Placed<W> {
         })
     }
 
-    fn end(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<W::Output, Self> {
+    fn end(self, result: Result<Written>) -> ControlFlow<W::Output, Self> {
         let Self {
             placement, writes, ..
         } = self;
@@ -190,15 +190,14 @@ impl<W: Writes> Writes for Placed<W> {
         Some(completion)
     }
 
-    fn written(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<W::Output, Self> {
+    fn written(self, result: Result<Written>) -> ControlFlow<W::Output, Self> {
         let placement = &self.placement;
         let result = match result {
-            Ok(receipts) => {
+            Ok(Written { receipts, mark }) => {
                 let queues = self.puts().iter().map(|(queue, _)| queue);
                 let receipts = queues.zip(receipts);
-                Ok(receipts
-                    .map(|(queue, receipt)| placement.receipt(queue, receipt))
-                    .collect())
+                let receipts = receipts.map(|(queue, receipt)| placement.receipt(queue, receipt));
+                Ok(Written::new(receipts.collect(), mark))
             }
             Err(error) => Err(placement.error(error)),
         };

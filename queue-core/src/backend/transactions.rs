@@ -23,18 +23,20 @@ pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// application.
 #[async_trait]
 pub trait Transactions: Any + fmt::Debug + Send + Sync {
-    /// Waits until the application's open transaction ends. Returns whether a completion with this token was committed;
-    /// without a token, `false`.
+    /// Returns what became of transactions of the application's, in the order of the marks. Waits some seconds at most, or
+    /// until one of them has ended.
     ///
-    /// Once the application's transaction has ended, the answer is final, also after a crash. After
-    /// [`RECORD_RETENTION`], the answer may be `false` for a transaction that was committed.
+    /// Once a transaction has ended, its outcome is final, also after a crash. After [`RECORD_RETENTION`], it may be
+    /// [`RolledBack`](TransactionOutcome::RolledBack) for a transaction that was committed. A mark
+    /// [without a token](Mark::without_token) tells only whether its transaction is open: if not, the outcome is
+    /// `Committed`.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the application's transaction stays open for too long.
+    /// If the storage cannot be asked.
     ///
     /// # Cancel safety
-    /// Cancel safe: another call with the same token has the same answer.
-    async fn was_committed(&self, token: Option<Token>) -> Result<bool>;
+    /// Cancel safe: another call with the same marks has the same answers, but for those that have ended meanwhile.
+    async fn outcomes(&self, marks: &[Mark]) -> Result<Vec<TransactionOutcome>>;
 
     /// Forgets a token whose outcome is known, so that a later transaction can delete its record.
     fn forget(&self, token: Token);
@@ -82,8 +84,8 @@ impl dyn Transactions {
 /// ```
 /// use std::ops::ControlFlow;
 /// use std::sync::Arc;
-/// # use queue_core::backend::{NewMessage, Token, Transactions};
-/// use queue_core::backend::{PutReceipt, StorageTransaction, Writes};
+/// # use queue_core::backend::{Mark, NewMessage, Token, TransactionOutcome, Transactions};
+/// use queue_core::backend::{StorageTransaction, Writes, Written};
 /// # use queue_core::QueueName;
 ///
 /// /// A transaction of a driver.
@@ -94,8 +96,8 @@ impl dyn Transactions {
 /// #
 /// # #[async_trait::async_trait]
 /// # impl Transactions for Engine {
-/// #     async fn was_committed(&self, _: Option<Token>) -> queue_core::Result<bool> {
-/// #         Ok(false)
+/// #     async fn outcomes(&self, marks: &[Mark]) -> queue_core::Result<Vec<TransactionOutcome>> {
+/// #         Ok(vec![TransactionOutcome::RolledBack; marks.len()])
 /// #     }
 /// #     fn forget(&self, _: Token) {}
 /// #     fn encode(&self, _: &QueueName, _: &NewMessage) -> queue_core::Result<String> {
@@ -108,9 +110,9 @@ impl dyn Transactions {
 ///         &self,
 ///         transaction: &Transaction,
 ///         writes: &impl Writes,
-///     ) -> queue_core::Result<Vec<PutReceipt>> {
+///     ) -> queue_core::Result<Written> {
 /// #       let _ = (transaction, writes.puts(), writes.completion());
-/// #       Ok(Vec::new())
+/// #       Ok(Written::new(Vec::new(), Mark::new(0, None)))
 ///         // …
 ///     }
 /// }
@@ -143,8 +145,8 @@ pub trait StorageTransaction<E: Transactions>: Sized {
     type Output<T: Send + 'static>;
 
     /// Writes within this transaction: puts the messages, and then completes a received one. Creates missing queues of
-    /// the messages, except for reply queues. Passes the result to [`Writes::written`], with a receipt for
-    /// each message, and writes again if `written` continues.
+    /// the messages, except for reply queues. Passes the result to [`Writes::written`], and writes again if `written`
+    /// continues.
     ///
     /// # Errors
     /// Errors are passed to [`Writes::written`]. After an error nothing was written, and the transaction can go on,
@@ -201,7 +203,35 @@ pub trait Writes: Sized + Send + 'static {
     fn completion(&self) -> Option<Completion<'_>>;
 
     /// Takes the result of the writes, and returns the output, or the writes to try next in the same transaction.
-    fn written(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<Self::Output, Self>;
+    fn written(self, result: Result<Written>) -> ControlFlow<Self::Output, Self>;
+}
+
+/// What was written in a transaction.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Written {
+    /// A receipt for each message that was put, in order.
+    pub receipts: Vec<PutReceipt>,
+    /// By which the storage tells later what became of the transaction.
+    pub mark: Mark,
+}
+
+/// Stands for a transaction in which something was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    transaction: u64,
+    token: Option<Token>,
+}
+
+/// What became of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionOutcome {
+    /// The transaction has not ended.
+    Open,
+    /// The transaction was committed, with the completion that has the mark's token.
+    Committed,
+    /// The transaction, or the savepoint with the completion, was rolled back.
+    RolledBack,
 }
 
 /// The completion of a received message.
@@ -219,7 +249,7 @@ pub struct Completion<'a> {
     pub dequeue_count: usize,
     /// The longest visibility timeout of an update by this consumer whose answer has not arrived.
     pub visibility: Duration,
-    /// The token by which [`Transactions::was_committed`] recognises the completion.
+    /// The token by which [`Transactions::outcomes`] recognises the completion.
     pub token: Token,
     /// The swap that [finishes](Swap::finish) the claim of the message's idempotency key, in the storage's own result store.
     pub finish: Option<Swap>,
@@ -263,6 +293,44 @@ impl<'a> Completion<'a> {
             finish: None,
             release: None,
         }
+    }
+}
+
+impl Written {
+    /// Creates the result of a write in the transaction of this mark.
+    #[must_use]
+    pub fn new(receipts: Vec<PutReceipt>, mark: Mark) -> Self {
+        Self { receipts, mark }
+    }
+}
+
+impl Mark {
+    /// Creates the mark of a write in a transaction that has this number at its storage; zero if the storage needs none,
+    /// because only one transaction can be open. `token` is that of the write's completion.
+    #[must_use]
+    pub fn new(transaction: u64, token: Option<Token>) -> Self {
+        Self { transaction, token }
+    }
+
+    /// Returns the mark of the transaction alone, which is the same for all writes in it.
+    #[must_use]
+    pub fn without_token(self) -> Self {
+        Self {
+            token: None,
+            ..self
+        }
+    }
+
+    /// Returns the number of the transaction.
+    #[must_use]
+    pub fn transaction(&self) -> u64 {
+        self.transaction
+    }
+
+    /// Returns the token of the completion.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        self.token
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use queue_core::backend::{
-    Completion, NewMessage, PutReceipt, StorageTransaction, Swap, Token, Transactions, Writes,
+    Completion, NewMessage, StorageTransaction, Swap, Token, Transactions, Writes, Written,
 };
 use queue_core::envelope::Envelope;
 use queue_core::{Error, ErrorKind, FollowUp, Operation, QueueName};
@@ -361,12 +361,15 @@ impl CompletionWrites {
     /// Handles the result of one try. Continues without what the completion can do without.
     fn written(
         mut self,
-        written: Result<Vec<PutReceipt>, Error>,
+        written: Result<Written, Error>,
     ) -> ControlFlow<Result<(), SettleErrorKind>, Self> {
-        let Err(error) = written else {
-            self.completer.promise(self.token);
-            announce_later(&self.context, self.riders.puts());
-            return ControlFlow::Break(Ok(()));
+        let error = match written {
+            Ok(Written { mark, .. }) => {
+                self.completer.promise(mark);
+                announce_later(&self.context, mark, self.riders.puts());
+                return ControlFlow::Break(Ok(()));
+            }
+            Err(error) => error,
         };
         let (queue, id) = self.completer.message();
         let message = (queue, id.as_str());
@@ -411,7 +414,7 @@ where
         Some(completer.completion(meta.dequeue_count, *token, recorded, item.as_ref()))
     }
 
-    fn written(self, written: Result<Vec<PutReceipt>, Error>) -> ControlFlow<O, Self> {
+    fn written(self, written: Result<Written, Error>) -> ControlFlow<O, Self> {
         let Self { writes, then } = self;
         match writes.written(written) {
             ControlFlow::Break(completed) => ControlFlow::Break(then(completed)),

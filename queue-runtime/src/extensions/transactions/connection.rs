@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_core::{Disposition, Error, ErrorKind, Failure, FollowUp, Operation};
-use queue_sqlite::Mark;
+use queue_sqlite::Begun;
 use queue_sqlite::rusqlite::{self, Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use crate::kernel::context::Context;
@@ -82,8 +82,8 @@ impl Own {
             Ok(tx) => tx,
             Err(error) => return Some(put_back(received, Failure::retry(error))),
         };
-        let mark = match Mark::set(&*received.context.backend, &tx) {
-            Ok(mark) => mark,
+        let begun = match Begun::note(&*received.context.backend, &tx) {
+            Ok(begun) => begun,
             Err(error) => return Some(put_back(received, Failure::retry(error))),
         };
         if !may_begin() {
@@ -91,7 +91,7 @@ impl Own {
         }
         Some(match work(&tx) {
             Disposition::Complete(follow_ups) => {
-                if let Err(disposition) = complete(received, &tx, mark, follow_ups) {
+                if let Err(disposition) = complete(received, &tx, begun, follow_ups) {
                     return Some(disposition);
                 }
                 self.commits.store(true, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Own {
 fn complete<M>(
     received: &Received<M>,
     tx: &Transaction<'_>,
-    mark: Mark,
+    begun: Begun,
     follow_ups: Vec<FollowUp>,
 ) -> Result<(), Disposition> {
     let completer = received.completer.as_ref();
@@ -118,7 +118,7 @@ fn complete<M>(
         let why = "the function has completed the message itself; a handler of `in_transaction` returns what follows instead";
         return Err(Disposition::retry(why));
     }
-    match mark.clear(tx) {
+    match begun.clear(tx) {
         Ok(true) => {}
         Ok(false) => {
             let why = "the transaction ended before the function returned: SQLite has rolled it back after an error, or the function \
@@ -189,7 +189,7 @@ fn is_of_the_storage(error: &Error) -> bool {
         && !matches!(
             error.kind(),
             ErrorKind::Corrupt
-                // The mark was written, so the function has made its connection read-only.
+                // It was noted that the transaction began, so the function has made its connection read-only.
                 | ErrorKind::Denied
                 | ErrorKind::InvalidInput
                 | ErrorKind::QueueNotFound

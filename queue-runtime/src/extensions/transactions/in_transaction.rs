@@ -1,11 +1,11 @@
 //! Handlers whose rows, follow-ups and acknowledgement are one transaction.
 //!
 //! ```text
-//! message ─► prepare (async) ─► one at a time: connect ─► BEGIN IMMEDIATE, mark ─► function ─► is the mark there?
+//! message ─► prepare (async) ─► one at a time: connect ─► BEGIN IMMEDIATE, note ─► function ─► is the note there?
 //!     ─► acknowledgement, follow-ups ─► COMMIT
 //! ```
 //!
-//! A transaction's mark is a row that only that transaction sees. SQLite ends a transaction by itself after some
+//! A transaction's note is a row that only that transaction sees. SQLite ends a transaction by itself after some
 //! errors, and a handler's function can end it too; a transaction that the function begins afterwards is not
 //! acknowledged, whatever it looks like.
 

@@ -4,19 +4,19 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use queue_core::backend::{
-    Completion, NewMessage, PutReceipt, StorageTransaction, Transactions, Writes,
+    BackendExt as _, Completion, Mark, NewMessage, StorageTransaction, TransactionOutcome,
+    Transactions, Writes, Written,
 };
 use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, Operation, QueueName};
+use queue_core::notify::Pending;
+use queue_core::{Error, Operation, QueueName};
 
 use crate::kernel::context::Context;
 use crate::kernel::lease::unsupported;
+use crate::kernel::notify::Key;
 use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::SHORTEST;
 use crate::kernel::send::{Outgoing, Submit, SubmitError, SubmitErrorKind, Submitted};
-
-/// How often the end of a transaction is waited for, each time for the storage's busy timeout.
-const MAX_WAITS: u32 = 100;
 
 impl<M> Submit<M> {
     /// Stores the message as part of a transaction of the application's own connection to the storage: if and only if the
@@ -155,7 +155,7 @@ impl<M: Send + 'static> Writes for Submission<M> {
         None
     }
 
-    fn written(self, written: Result<Vec<PutReceipt>, Error>) -> ControlFlow<Self::Output, Self> {
+    fn written(self, written: Result<Written, Error>) -> ControlFlow<Self::Output, Self> {
         let Self {
             context,
             outgoing,
@@ -163,8 +163,8 @@ impl<M: Send + 'static> Writes for Submission<M> {
             message,
         } = self;
         ControlFlow::Break(match written {
-            Ok(receipts) => {
-                announce_later(&context, &put);
+            Ok(Written { receipts, mark, .. }) => {
+                announce_later(&context, mark, &put);
                 let receipt = receipts.first().expect("a receipt for each message");
                 Ok(outgoing.submitted(receipt.visible_at))
             }
@@ -209,15 +209,12 @@ where
 
 /// Announces messages that were put in a transaction, once that has ended; if it was rolled back, consumers look in
 /// vain.
-pub(super) fn announce_later(context: &Arc<Context>, puts: &[(QueueName, NewMessage)]) {
-    if context.unannounced.add(puts) {
+pub(super) fn announce_later(context: &Arc<Context>, mark: Mark, puts: &[(QueueName, NewMessage)]) {
+    if context.unannounced.add(mark, puts) {
         let shared = Arc::clone(context);
         context.background.spawn(async move {
             while let Some(gathered) = shared.unannounced.take() {
-                let announced = catch_async(async {
-                    wait_for_end(&shared).await;
-                    shared.notifiers.publish_gathered(gathered);
-                });
+                let announced = catch_async(announce_ended(&shared, gathered));
                 // Later transactions rely on this task.
                 if let Err(panic) = announced.await {
                     log_caught(
@@ -229,28 +226,35 @@ pub(super) fn announce_later(context: &Arc<Context>, puts: &[(QueueName, NewMess
     }
 }
 
-/// Waits until the transaction that is open now has ended, and warns if that takes long.
-async fn wait_for_end(context: &Context) {
-    let Some(transactions) = context.backend.transactions() else {
-        return;
+/// Waits until one of these transactions has ended, and announces the messages of those that have. Messages of those that
+/// cannot be asked for are announced too, perhaps in vain.
+async fn announce_ended(context: &Context, gathered: Vec<(Mark, Pending<Key>)>) {
+    let marks: Vec<Mark> = gathered.iter().map(|(mark, _)| *mark).collect();
+    let outcomes = match context.backend.transactions() {
+        Some(transactions) => transactions.outcomes(&marks).await,
+        None => Ok(Vec::new()),
     };
-    for waits in 1..=MAX_WAITS {
-        let Err(error) = transactions.was_committed(None).await else {
-            return;
-        };
-        let text = error_chain(&error);
-        if error.kind() != ErrorKind::Timeout {
-            tracing::warn!(
-                error = text,
-                "failed to wait for the end of a transaction; consumers find its messages by polling"
-            );
-            return;
-        }
+    let outcomes = outcomes.unwrap_or_else(|error| {
         tracing::warn!(
-            waits,
-            error = text,
-            "a transaction in which messages were submitted or completed has not ended; nothing else can be written meanwhile, and leases are not renewed"
+            error = error_chain(&error),
+            "failed to wait for the end of a transaction; consumers find its messages by polling"
+        );
+        Vec::new()
+    });
+    let mut outcomes = outcomes.into_iter();
+    let mut is_open = |_: &_| outcomes.next() == Some(TransactionOutcome::Open);
+    let (open, ended): (Vec<_>, Vec<_>) = gathered.into_iter().partition(&mut is_open);
+    if ended.is_empty() {
+        tracing::warn!(
+            storage = context.backend.account(),
+            transactions = open.len(),
+            "a transaction in which messages were submitted or completed has not ended; its messages wait, and a SQLite \
+             file takes no other writes meanwhile"
         );
         context.clock.sleep(SHORTEST).await;
+    }
+    context.unannounced.put_back(open);
+    for (_, messages) in ended {
+        context.notifiers.publish_gathered(messages);
     }
 }

@@ -2,7 +2,8 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use queue_core::backend::{
-    Completion, PackItem, PopReceipt, RECORD_RETENTION, StorageId, Swap, Token, Transactions,
+    Completion, Mark, PackItem, PopReceipt, RECORD_RETENTION, StorageId, Swap, Token,
+    TransactionOutcome, Transactions,
 };
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
@@ -75,10 +76,10 @@ impl Completer {
     }
 
     /// Records that a transaction, which is open now, has completed the message.
-    pub(crate) fn promise(&self, token: Token) {
+    pub(crate) fn promise(&self, mark: Mark) {
         // The message was there, so no earlier transaction that completed it was committed.
         *self.0.promise() = Promise::Open {
-            token,
+            mark,
             written_at: self.0.now(),
         };
     }
@@ -103,32 +104,46 @@ impl Leased {
     /// sure that the outcome is asked for only once, because the storage then forgets it.
     ///
     /// # Errors
-    /// The errors of [`Transactions::was_committed`]. [`ErrorKind::Timeout`] with [`Outcome::Unknown`] if there is no
-    /// record, which could have been removed already.
+    /// The errors of [`Transactions::outcomes`]. [`ErrorKind::Timeout`] while the transaction is open; with
+    /// [`Outcome::Unknown`] if there is no record, which could have been removed already.
     pub(super) async fn conclude(&self, _turn: &mut RequestTurn) -> Result<Promise, Error> {
         let promise = *self.promise();
-        let Promise::Open { token, written_at } = promise else {
+        let Promise::Open { mark, written_at } = promise else {
             return Ok(promise);
         };
         let transactions = transactions(self)?;
-        let concluded = if transactions.was_committed(Some(token)).await? {
-            self.machine().settled();
-            Promise::Committed
-        } else if self.now().saturating_sub(written_at) > ABSENCE_PROVES_FOR {
-            return Err(self.asked_too_late());
-        } else {
-            Promise::RolledBack
+        let outcomes = transactions.outcomes(&[mark]).await?;
+        let concluded = match outcomes.first() {
+            Some(TransactionOutcome::Committed) => {
+                self.machine().settled();
+                Promise::Committed
+            }
+            Some(TransactionOutcome::RolledBack) => {
+                if self.now().saturating_sub(written_at) > ABSENCE_PROVES_FOR {
+                    return Err(self.asked_too_late());
+                }
+                Promise::RolledBack
+            }
+            Some(TransactionOutcome::Open) | None => return Err(self.still_open()),
         };
         let mut promise = self.promise();
         // Unless another transaction has completed the message meanwhile.
-        if matches!(*promise, Promise::Open { token: open, .. } if open == token) {
+        if matches!(*promise, Promise::Open { mark: open, .. } if open == mark) {
             *promise = concluded;
         }
         drop(promise);
-        if concluded == Promise::Committed {
+        if let (Promise::Committed, Some(token)) = (concluded, mark.token()) {
             transactions.forget(token);
         }
         Ok(concluded)
+    }
+
+    fn still_open(&self) -> Error {
+        let detail = "the application's transaction that completes the message has not ended";
+        Error::new(ErrorKind::Timeout, Operation::Delete)
+            .with_queue(&self.queue)
+            .with_outcome(Outcome::NotDone)
+            .with_detail(detail)
     }
 
     fn asked_too_late(&self) -> Error {
@@ -152,7 +167,6 @@ fn transactions(leased: &Leased) -> Result<Arc<dyn Transactions>, Error> {
 
 /// Returns the error of an operation within a transaction on a storage that has none.
 pub(crate) fn unsupported(operation: Operation) -> Error {
-    let detail =
-        "this storage has no transactions for the application's own tables; `sqlite:PATH` has";
+    let detail = "this storage has no transactions for the application's own tables; `sqlite:PATH` and `postgres://…` have";
     Error::new(ErrorKind::Unsupported, operation).with_detail(detail)
 }

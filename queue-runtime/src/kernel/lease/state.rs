@@ -3,9 +3,7 @@ use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{
-    Backend, BackendExt as _, PopReceipt, ReceivedMessage, StorageId, Token,
-};
+use queue_core::backend::{Backend, BackendExt as _, Mark, PopReceipt, ReceivedMessage, StorageId};
 use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Timestamp};
@@ -216,7 +214,7 @@ pub(crate) enum Promise {
     None,
     /// The outcome of the transaction is not known yet.
     Open {
-        token: Token,
+        mark: Mark,
         /// When the completion was written, on the monotonic clock.
         written_at: Duration,
     },

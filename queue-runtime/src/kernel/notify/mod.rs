@@ -26,7 +26,7 @@
 mod notifiers;
 mod wakeups;
 
-pub(crate) use notifiers::{Announced, Notifiers, Unannounced};
+pub(crate) use notifiers::{Announced, Key, Notifiers, Unannounced};
 pub use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
 };

@@ -1,12 +1,11 @@
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::QueueName;
-use queue_core::backend::{Backend, BackendExt as _, NewMessage, Op};
+use queue_core::backend::{Backend, BackendExt as _, Mark, NewMessage, Op};
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{
-    Count, LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription, Writers,
+    LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription, Writers,
 };
 
 /// The notifiers of one service: that of its storage, and those of its builder.
@@ -61,8 +60,8 @@ impl Notifiers {
     }
 
     /// Announces the messages that have gathered for each queue and time.
-    pub(crate) fn publish_gathered(&self, gathered: BTreeMap<(QueueName, Duration), Count>) {
-        for ((queue, visible_in), count) in gathered {
+    pub(crate) fn publish_gathered(&self, mut gathered: Pending<Key>) {
+        for ((queue, visible_in), count) in gathered.take() {
             let notification = Notification::new(&self.account, &queue)
                 .with_messages(count.messages, count.bytes)
                 .with_visible_in(visible_in);
@@ -122,43 +121,61 @@ impl<'a> Announced<'a> {
 
 /// Messages that were put in an application's transactions, announced when the transactions have ended.
 #[derive(Debug, Default)]
-pub(crate) struct Unannounced(Mutex<Transactions>);
+pub(crate) struct Unannounced(Mutex<OpenTransactions>);
 
 #[derive(Debug, Default)]
-struct Transactions {
-    pending: Pending<Key>,
-    /// Whether something was written in a transaction that nobody has waited for yet.
-    is_open: bool,
+struct OpenTransactions {
+    pending: Vec<(Mark, Pending<Key>)>,
     /// Whether a task waits for the end of the transactions.
     is_watched: bool,
 }
 
 /// A queue, and when the messages become visible.
-type Key = (QueueName, Duration);
+pub(crate) type Key = (QueueName, Duration);
+
+/// The most transactions that are waited for. The messages of further ones are found by polling.
+const MAX_OPEN: usize = 256;
 
 impl Unannounced {
     /// Adds the messages that a transaction puts, perhaps none. Returns whether the caller is to start the task that
     /// waits for the transaction's end and announces its messages.
-    pub(crate) fn add(&self, messages: &[(QueueName, NewMessage)]) -> bool {
+    pub(crate) fn add(&self, mark: Mark, messages: &[(QueueName, NewMessage)]) -> bool {
+        let mark = mark.without_token();
         let mut state = self.0.hold();
+        let OpenTransactions {
+            pending,
+            is_watched,
+        } = &mut *state;
+        let at = match pending.iter().position(|(open, _)| *open == mark) {
+            Some(at) => at,
+            None if pending.len() >= MAX_OPEN => return false,
+            None => {
+                pending.push((mark, Pending::default()));
+                pending.len() - 1
+            }
+        };
         for (queue, message) in messages {
             let notification = Notification::new("", queue)
                 .with_messages(1, message.body.len() as u64)
                 .with_visible_in(message.delay);
-            state
-                .pending
+            pending[at]
+                .1
                 .add((queue.clone(), message.delay), &notification);
         }
-        state.is_open = true;
-        !std::mem::replace(&mut state.is_watched, true)
+        !std::mem::replace(is_watched, true)
     }
 
-    /// Takes the messages added so far. If nothing was added, the task that announces messages ends, and the next
-    /// transaction starts another.
-    pub(crate) fn take(&self) -> Option<BTreeMap<Key, Count>> {
+    /// Takes the messages added so far, by their transactions. If there are none, the task that announces messages ends,
+    /// and the next transaction starts another.
+    pub(crate) fn take(&self) -> Option<Vec<(Mark, Pending<Key>)>> {
         let mut state = self.0.hold();
-        state.is_watched = std::mem::take(&mut state.is_open);
-        state.is_watched.then(|| state.pending.take())
+        state.is_watched = !state.pending.is_empty();
+        state.is_watched.then(|| std::mem::take(&mut state.pending))
+    }
+
+    /// Adds what was taken, and whose transactions have not ended.
+    pub(crate) fn put_back(&self, open: Vec<(Mark, Pending<Key>)>) {
+        self.0.hold().pending.extend(open);
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, BackendExt as _, BrowsedMessage, Completion, MessageState, Metadata, NewMessage,
-    PutIf, PutReceipt, Swap, SwapIf, Token,
+    Backend, BackendExt as _, BrowsedMessage, Completion, Mark, MessageState, Metadata, NewMessage,
+    PutIf, Swap, SwapIf, TransactionOutcome, Written,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::transactions::{End, Harness, OpenedTransactions, Step};
@@ -92,7 +92,7 @@ impl OpenedTransactions for BuggyStore {
         self.inner.advance(duration).await;
     }
 
-    async fn transact(&self, steps: Vec<Step<'_>>, end: End) -> Vec<Result<Vec<PutReceipt>>> {
+    async fn transact(&self, steps: Vec<Step<'_>>, end: End) -> Vec<Result<Written>> {
         let end = match self.bug {
             Bug::CommitsNever => End::RollBack,
             Bug::CommitsAlways => End::Commit,
@@ -139,16 +139,22 @@ impl OpenedTransactions for BuggyStore {
         rows
     }
 
-    async fn was_committed(&self, token: Option<Token>) -> Result<bool> {
-        let asked = self.inner.was_committed(token).await;
-        match self.bug {
-            Bug::AnswersWhileItIsOpen => Ok(asked.unwrap_or(false)),
-            Bug::AnswersYes => Ok(true),
-            Bug::AnswersNo => Ok(false),
-            Bug::AnswersForTheLastOne => Ok(self.committed.load(Ordering::Relaxed)),
-            Bug::ForgetsWhenClosed if self.reopened => Ok(false),
-            _ => asked,
-        }
+    async fn outcome(&self, mark: Mark) -> Result<TransactionOutcome> {
+        let asked = self.inner.outcome(mark).await?;
+        let is_open = asked == TransactionOutcome::Open;
+        let committed = match self.bug {
+            Bug::AnswersWhileItIsOpen if is_open => false,
+            Bug::AnswersYes => true,
+            Bug::AnswersNo => false,
+            Bug::AnswersForTheLastOne => self.committed.load(Ordering::Relaxed),
+            Bug::ForgetsWhenClosed if self.reopened => false,
+            _ => return Ok(asked),
+        };
+        Ok(if committed {
+            TransactionOutcome::Committed
+        } else {
+            TransactionOutcome::RolledBack
+        })
     }
 }
 

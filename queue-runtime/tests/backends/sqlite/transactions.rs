@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use queue_core::backend::{Backend, PutReceipt};
+use queue_core::backend::{Backend, Written};
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::transactions::{End, Harness, OpenedTransactions, Step, Write};
 use queue_core::{ManualClock, Result};
@@ -105,12 +105,12 @@ impl OpenedTransactions for SqliteStore {
         self.clock.advance(duration);
     }
 
-    async fn transact(&self, steps: Vec<Step<'_>>, end: End) -> Vec<Result<Vec<PutReceipt>>> {
+    async fn transact(&self, steps: Vec<Step<'_>>, end: End) -> Vec<Result<Written>> {
         let engine = self.client.transactions().expect("SQLite has them");
         let mut connection = self.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = transaction.expect("nobody else writes");
-        let mut answers = Vec::new();
+        let mut answers: Vec<Result<Written>> = Vec::new();
         for step in steps {
             match step {
                 Step::Write(puts, completion) => {
@@ -124,6 +124,8 @@ impl OpenedTransactions for SqliteStore {
                     transaction.execute(insert, [row]).expect("inserted");
                 }
                 Step::Meanwhile(other) => {
+                    let written = answers.iter().flatten();
+                    let other = other(written.map(|written| written.mark).collect());
                     tokio::task::block_in_place(|| Handle::current().block_on(other));
                 }
             }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::backend::{
-    Backend, NewMessage, Op, PopReceipt, PutReceipt, StorageId, StorageTransaction, Token,
-    Transactions, Writes,
+    Backend, Mark, NewMessage, Op, PopReceipt, PutReceipt, StorageId, StorageTransaction, Token,
+    TransactionOutcome, Transactions, Writes, Written,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::{ErrorKind, QueueName, Timestamp};
@@ -45,8 +45,13 @@ impl Backend for Store {
 
 #[async_trait::async_trait]
 impl Transactions for Engine {
-    async fn was_committed(&self, token: Option<Token>) -> queue_core::Result<bool> {
-        Ok(token.is_some_and(|token| self.0.lock().expect("sound").contains(&token)))
+    async fn outcomes(&self, marks: &[Mark]) -> queue_core::Result<Vec<TransactionOutcome>> {
+        let committed = self.0.lock().expect("sound");
+        let outcome = |mark: &Mark| match mark.token() {
+            Some(token) if !committed.contains(&token) => TransactionOutcome::RolledBack,
+            _ => TransactionOutcome::Committed,
+        };
+        Ok(marks.iter().map(outcome).collect())
     }
 
     fn forget(&self, _: Token) {}
@@ -78,7 +83,7 @@ impl<'a> StorageTransaction<Engine> for &'a mut Transaction {
 }
 
 impl Transaction {
-    fn stage(&mut self, writes: &impl Writes) -> Vec<PutReceipt> {
+    fn stage(&mut self, writes: &impl Writes) -> Written {
         for (queue, message) in writes.puts() {
             let (queue, message) = (queue.clone(), message.clone());
             self.ops.push(Op::Put { queue, message });
@@ -94,7 +99,8 @@ impl Transaction {
         }
         let (id, receipt) = (StorageId::new("staged"), PopReceipt::new("staged"));
         let receipt = PutReceipt::new(id, receipt, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
-        vec![receipt; writes.puts().len()]
+        let token = writes.completion().map(|completion| completion.token);
+        Written::new(vec![receipt; writes.puts().len()], Mark::new(0, token))
     }
 
     async fn commit(self, store: &Store) {
