@@ -9,7 +9,7 @@ use crate::messages::{Wait, parse_id};
 use crate::session::{Parameter, Session, column};
 
 /// The size of a part, in bytes. Only the last part may be shorter.
-const PART: usize = 1024 * 1024;
+pub(crate) const PART: usize = 1024 * 1024;
 
 /// How many attachments one step removes.
 const STEP: i64 = 16;

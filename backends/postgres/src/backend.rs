@@ -4,7 +4,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, AttachmentPart, Backend, Capabilities, Created, Metadata, Op, OpOutcomes, Ops,
-    Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage, StorageId, check_ops,
+    Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage, StorageId, Transactions,
+    check_ops,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::idempotency::ResultStore;
@@ -20,6 +21,7 @@ use crate::queues;
 use crate::receiver::Receiver;
 use crate::results::PostgresResults;
 use crate::session::{Asker, Session};
+use crate::transactions::PostgresTransactions;
 use crate::writer::{Done, Work, Writer, new_data};
 
 /// The bytes of attachments beyond which operations do not share a connection with those of others.
@@ -87,6 +89,7 @@ pub struct PostgresBackend {
     pub(crate) reader: Asker,
     pub(crate) results: PostgresResults,
     pub(crate) notifier: Arc<PostgresNotifier>,
+    pub(crate) transactions: Arc<PostgresTransactions>,
 }
 
 impl PostgresBackend {
@@ -126,6 +129,10 @@ impl Backend for PostgresBackend {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         Some(Arc::clone(&self.notifier) as _)
+    }
+
+    fn transactions(&self) -> Option<Arc<dyn Transactions>> {
+        Some(Arc::clone(&self.transactions) as _)
     }
 
     fn results(&self) -> Option<Arc<dyn ResultStore>> {

@@ -12,8 +12,9 @@ use crate::notifier::PostgresNotifier;
 use crate::options::Options;
 use crate::receiver::Receiver;
 use crate::results::PostgresResults;
-use crate::schema::migrate;
+use crate::schema::{identity, migrate};
 use crate::session::{Asker, Link, Server};
+use crate::transactions::{Forgotten, PostgresTransactions};
 use crate::upkeep;
 use crate::writer::Writer;
 
@@ -97,11 +98,19 @@ impl PostgresBuilder {
         let opened = link.session().await;
         let session = opened.map_err(|failure| failure.into_error(Operation::Open, None))?;
         migrate(session.client(), server.schema()).await?;
+        server.set_store(identity(session.client(), server.schema()).await?);
         let marks = Marks::default();
         let writer = Writer::start(link, marks.clone());
         let bulk = Writer::start(Link::new(Arc::clone(&server)), marks.clone());
         let reader = Asker::start(Link::new(Arc::clone(&server)));
-        upkeep::start(&reader);
+        let forgotten = Forgotten::default();
+        upkeep::start(&reader, forgotten.clone());
+        let transactions = PostgresTransactions {
+            server: Arc::clone(&server),
+            reader: reader.clone(),
+            capabilities: Arc::new(capabilities.clone()),
+            forgotten,
+        };
         let notifier = PostgresNotifier::start(Arc::clone(&server), uri.clone());
         Ok(PostgresBackend {
             uri,
@@ -117,6 +126,7 @@ impl PostgresBuilder {
             bulk,
             reader,
             notifier: Arc::new(notifier),
+            transactions: Arc::new(transactions),
         })
     }
 }

@@ -6,6 +6,7 @@
 //! | `builder`, `options` | opening, and what a URL says |
 //! | `writer` | the task that writes messages and records, in transactions that callers share; `runs`, the operations that share a statement |
 //! | `receiver` | the task that receives; `marks`, where each queue is read from |
+//! | `transactions` | messages in transactions of the application |
 //! | `session` | connections, each owned by one task |
 //! | `notifier` | the task that announces messages to other processes, and hears of theirs |
 //! | `messages`, `attachments`, `records`, `queues` | the statements |
@@ -33,9 +34,11 @@ mod results;
 mod runs;
 mod schema;
 mod session;
+mod transactions;
 mod upkeep;
 mod writer;
 
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;
 pub use results::PostgresResults;
+pub use transactions::PostgresTransactions;

@@ -51,7 +51,7 @@ macro_rules! clock {
 pub(crate) use clock;
 
 /// Puts messages on queues, in order, as far as the queues exist. The ids are given in order.
-const PUT: &str = concat!(
+pub(crate) const PUT: &str = concat!(
     clock!(),
     "placed AS MATERIALIZED (
         SELECT given.place, given.queue, nextval('message_ids') AS seq, gen_random_uuid() AS nonce,
@@ -190,11 +190,11 @@ pub(crate) fn parse_id(id: &StorageId) -> i64 {
     number.unwrap_or(i64::MIN)
 }
 
-fn storage_id(seq: i64) -> StorageId {
+pub(crate) fn storage_id(seq: i64) -> StorageId {
     StorageId::new(seq.to_string())
 }
 
-fn pop_receipt(nonce: Uuid) -> PopReceipt {
+pub(crate) fn pop_receipt(nonce: Uuid) -> PopReceipt {
     PopReceipt::new(nonce.simple().encode_lower(&mut Uuid::encode_buffer()))
 }
 

@@ -24,6 +24,14 @@ const SWEEP: i64 = 500;
 /// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
 const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 
+/// The lock of a record, whose scope and key are `$1` and `$2`.
+macro_rules! lock_of_record {
+    () => {
+        "hashtextextended(encode($1, 'hex') || '/' || encode($2, 'hex'), 0)"
+    };
+}
+pub(crate) const LOCK_OF_RECORD: &str = lock_of_record!();
+
 macro_rules! lock {
     ($answer:literal, $lock:literal) => {
         concat!(
@@ -31,7 +39,9 @@ macro_rules! lock {
             $answer,
             " FROM ",
             $lock,
-            "(hashtextextended(encode($1, 'hex') || '/' || encode($2, 'hex'), 0)) AS locked"
+            "(",
+            lock_of_record!(),
+            ") AS locked"
         )
     };
 }

@@ -2,8 +2,12 @@
 
 use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 use tokio_postgres::{Client, Row};
+use uuid::Uuid;
 
+use crate::attachments::PART;
 use crate::failure::Failure;
+use crate::messages::PUT;
+use crate::records::LOCK_OF_RECORD;
 
 /// The version of the tables.
 const VERSION: i32 = 1;
@@ -16,6 +20,9 @@ const LOCK_TIMEOUT: &str = "30s";
 
 /// The tables, in the schema that is set.
 const TABLES: &str = include_str!("tables.sql");
+
+/// The functions for transactions of applications.
+const FUNCTIONS: &str = include_str!("functions.sql");
 
 /// Refuses a server that could lose what it has acknowledged, or that lacks what the statements need.
 pub(crate) async fn check_server(client: &Client) -> Result<()> {
@@ -102,11 +109,41 @@ async fn migrate_locked(client: &Client, schema: &str) -> Result<()> {
         let create = format!("CREATE SCHEMA \"{schema}\"");
         client.batch_execute(&create).await.map_err(opening)?;
     }
-    let create = format!(
-        "SET LOCAL search_path = \"{schema}\"; {} INSERT INTO version VALUES ({VERSION})",
-        TABLES.replace("{schema}", schema)
-    );
+    let create = format!("SET LOCAL search_path = \"{schema}\"; {}", script(schema));
     client.batch_execute(&create).await.map_err(opening)
+}
+
+/// Returns the statements that create everything, in the schema that is set.
+fn script(schema: &str) -> String {
+    let put_all = format!(
+        "CREATE FUNCTION put_all(bigint, text[], bytea[], bigint[], bigint[]) RETURNS TABLE (
+            now bigint, is_put boolean, seq bigint, nonce uuid, visible_at bigint, expires_at bigint
+        ) LANGUAGE sql AS $put_all${PUT}$put_all$;"
+    );
+    let functions = FUNCTIONS
+        .replace("{lock_of_record}", LOCK_OF_RECORD)
+        .replace("{part}", &PART.to_string());
+    let all = format!("{TABLES}\n{put_all}\n{functions}");
+    let version = format!("INSERT INTO version VALUES ({VERSION});");
+    all.replace("{schema}", schema) + &version
+}
+
+/// Refuses other tables than those that were opened.
+pub(crate) async fn check_identity(client: &Client, schema: &str, store: Uuid) -> Result<()> {
+    if identity(client, schema).await? == store {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::Replaced, Operation::Open);
+    Err(error.with_detail(format!(
+        "the tables in the schema `{schema}` are not those that this process has opened"
+    )))
+}
+
+/// Reads by which the tables are told from all others.
+pub(crate) async fn identity(client: &Client, schema: &str) -> Result<Uuid> {
+    let find = format!("SELECT identity FROM \"{schema}\".version");
+    let row = client.query_one(&find, &[]).await.map_err(opening)?;
+    read(&row, 0)
 }
 
 fn read<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use tokio_postgres::types::{FromSql, ToSql};
 use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Notification, Row, Statement};
 use tracing::{debug, warn};
+use uuid::Uuid;
 
 use crate::failure::{Failure, Result};
-use crate::schema::check_server;
+use crate::schema::{check_identity, check_server};
 
 /// What every session sets. Plans are pinned: each statement reads by an index, one row after the other, whatever the
 /// statistics say, which are those of an empty table at first. Time-outs of the role or the database do not apply,
@@ -36,6 +37,8 @@ const SETTINGS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; S
 pub(crate) struct Server {
     config: Config,
     schema: String,
+    /// The identity of the tables, once they were opened.
+    store: OnceLock<Uuid>,
     time: Mutex<ServerTime>,
 }
 
@@ -80,6 +83,7 @@ impl Server {
         Self {
             config,
             schema,
+            store: OnceLock::new(),
             time: Mutex::new(ServerTime {
                 latest: 0,
                 advanced_at: Instant::now(),
@@ -90,6 +94,21 @@ impl Server {
 
     fn time(&self) -> MutexGuard<'_, ServerTime> {
         self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the identity of the tables, which each further connection must find.
+    pub(crate) fn set_store(&self, store: Uuid) {
+        self.store.get_or_init(|| store);
+    }
+
+    /// Returns the identity of the tables.
+    pub(crate) fn store(&self) -> Uuid {
+        self.store.get().copied().unwrap_or_default()
+    }
+
+    /// Returns the highest time that was seen, in microseconds since the Unix epoch.
+    pub(crate) fn latest(&self) -> i64 {
+        self.time().latest
     }
 
     pub(crate) fn schema(&self) -> &str {
@@ -159,8 +178,10 @@ impl Session {
         let connected = server.connect(notified).await;
         let (client, running) = connected.map_err(|error| Failure::unconnected(&error))?;
         // After a failover, this may be another server than the one that was opened.
-        if let Err(unfit) = check_server(&client).await {
-            return Err(Failure::Unfit(unfit));
+        check_server(&client).await.map_err(Failure::Unfit)?;
+        if let Some(store) = server.store.get() {
+            let found = check_identity(&client, &server.schema, *store).await;
+            found.map_err(Failure::Unfit)?;
         }
         let settings = format!("{SETTINGS}; SET search_path = \"{}\"", server.schema);
         let set = client.batch_execute(&settings).await;
@@ -199,7 +220,7 @@ impl Session {
         parameters: &[Parameter<'_>],
     ) -> Result<(i64, Vec<Row>)> {
         // The server's clock may step back.
-        let latest = self.server.time().latest;
+        let latest = self.server.latest();
         let mut all: Vec<Parameter<'_>> = vec![&latest];
         all.extend(parameters);
         let rows = self.query(sql, &all).await?;

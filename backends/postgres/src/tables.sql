@@ -1,5 +1,5 @@
 -- All times are microseconds since the Unix epoch, on the server's clock.
-CREATE TABLE version (version integer NOT NULL);
+CREATE TABLE version (version integer NOT NULL, identity uuid NOT NULL DEFAULT gen_random_uuid());
 CREATE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
     AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
@@ -69,3 +69,8 @@ CREATE TABLE records (
 );
 ALTER TABLE records ALTER COLUMN value SET STORAGE EXTERNAL;
 CREATE INDEX records_ends ON records (ends_at);
+
+-- The completions within transactions of applications: who looks for a token after the end of its transaction learns
+-- whether it was committed.
+CREATE TABLE tokens (token bigint PRIMARY KEY, at bigint NOT NULL);
+CREATE INDEX tokens_at ON tokens (at);

@@ -13,9 +13,9 @@ use crate::server::{self, Schema};
 
 struct PostgresHarness;
 
-struct PostgresStore {
+pub(crate) struct PostgresStore {
     client: Option<Arc<PostgresBackend>>,
-    schema: Schema,
+    pub(crate) schema: Schema,
 }
 
 /// Puts the server's time ahead by what is in a table, so that no test has to wait.
@@ -24,6 +24,16 @@ const VIRTUAL_TIME: &str = "CREATE TABLE test_clock AS SELECT 0::bigint AS ahead
         SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + (SELECT ahead FROM test_clock) $$";
 
 impl PostgresStore {
+    pub(crate) async fn open() -> Self {
+        let mut store = Self {
+            client: None,
+            schema: Schema::new(),
+        };
+        store.client = Some(store.connect().await);
+        store.schema.execute(VIRTUAL_TIME).await;
+        store
+    }
+
     async fn connect(&self) -> Arc<PostgresBackend> {
         Arc::new(self.schema.open().await)
     }
@@ -32,13 +42,7 @@ impl PostgresStore {
 #[async_trait]
 impl Harness for PostgresHarness {
     async fn open(&self) -> Box<dyn OpenedBackend> {
-        let mut store = PostgresStore {
-            client: None,
-            schema: Schema::new(),
-        };
-        store.client = Some(store.connect().await);
-        store.schema.execute(VIRTUAL_TIME).await;
-        Box::new(store)
+        Box::new(PostgresStore::open().await)
     }
 
     fn block_on(&self, test: BoxFuture<'_, ()>) {

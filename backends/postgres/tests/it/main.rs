@@ -5,5 +5,6 @@ mod connections;
 mod opening;
 mod outcomes;
 mod server;
+mod transactions;
 mod upkeep;
 mod wakeups;

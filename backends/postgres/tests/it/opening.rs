@@ -114,3 +114,26 @@ fn a_server_that_could_lose_what_it_acknowledged_is_refused() {
         }
     });
 }
+
+#[test]
+fn a_connection_that_is_made_again_must_find_the_same_tables() {
+    block_on(async {
+        let schema = Schema::new();
+        let backend = schema.open().await;
+        let orders = QueueName::from_static("orders");
+        backend.ensure_queue(&orders).await.expect("created");
+        schema
+            .execute("UPDATE version SET identity = gen_random_uuid()")
+            .await;
+        schema.end_connections().await;
+        let refused = loop {
+            match backend.put(&orders, NewMessage::new("lost")).await {
+                Ok(_) => panic!("it was put into other tables"),
+                // The loss of the connection.
+                Err(error) if error.kind() == ErrorKind::Unreachable => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), ErrorKind::Replaced, "{refused:?}");
+    });
+}

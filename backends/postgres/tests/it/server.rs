@@ -58,6 +58,15 @@ impl Schema {
         client.batch_execute(sql).await.expect("executed");
     }
 
+    /// Ends the connections of the schema's backends.
+    pub(crate) async fn end_connections(&self) {
+        let end = format!(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = '{}'",
+            self.name
+        );
+        self.execute(&end).await;
+    }
+
     pub(crate) async fn connect(&self) -> Client {
         let connected = tokio_postgres::connect(&self.url, NoTls).await;
         let (client, connection) = connected.expect("connected");

@@ -48,11 +48,7 @@ fn after_a_loss_of_the_connection_all_look_and_what_follows_is_announced() {
         let subscription = notifier.subscribe(&account, &ORDERS, consumer.clone());
         until(|| subscription.is_armed()).await;
         let looked = consumer.unknown.load(Ordering::Relaxed);
-        let end = format!(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{}'",
-            schema.name()
-        );
-        schema.execute(&end).await;
+        schema.end_connections().await;
         until(|| consumer.unknown.load(Ordering::Relaxed) > looked).await;
         until(|| subscription.is_armed()).await;
         let announcer = there.notifier().expect("it has one");
