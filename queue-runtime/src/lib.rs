@@ -27,6 +27,13 @@ pub mod receive {
     pub use crate::kernel::receive::*;
 }
 
+/// PostgreSQL: the engine, and handlers that work in transactions on the database of the queues.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use crate::extensions::transactions::postgres::{InTransaction, in_transaction};
+    pub use queue_postgres::*;
+}
+
 /// Policies of polling, of retries of messages and of storage operations, and the limit of requests to the storage.
 pub mod policy {
     pub use crate::extensions::storage_limit::StorageLimit;
@@ -54,8 +61,6 @@ pub use queue_core::{
 pub use queue_derive::Message;
 #[cfg(feature = "nats")]
 pub use queue_nats as nats;
-#[cfg(feature = "postgres")]
-pub use queue_postgres as postgres;
 pub use queue_sharded as sharded;
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite as sqlite;

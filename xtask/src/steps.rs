@@ -49,6 +49,10 @@ pub(crate) const TEST: &[Step] = &[
         "clippy: queue-runtime with `azure` alone",
         "--package queue-runtime --no-default-features --features azure",
     )),
+    long(lint(
+        "clippy: queue-runtime with `postgres` alone",
+        "--package queue-runtime --no-default-features --features postgres",
+    )),
     // This checks also `queue-core` without features.
     long(lint(
         "clippy: the engines without the runtime",
@@ -165,7 +169,12 @@ pub(crate) const TEST: &[Step] = &[
         )
     },
     waiting("tests with a NATS server", Need::Nats, &["nats"], ""),
-    waiting("tests with PostgreSQL", Need::Postgres, &["postgres"], ""),
+    waiting(
+        "tests with PostgreSQL",
+        Need::Postgres,
+        &["postgres", "runtime-postgres"],
+        "",
+    ),
     waiting(
         "a full disk and mounted files",
         Need::Mount,

@@ -55,7 +55,7 @@ BEGIN
     IF (SELECT identity::text FROM version) IS DISTINCT FROM request ->> 'store' THEN
         RETURN refusal('unfit', NULL, 'the connection is to another database than that of the queues');
     ELSIF pg_current_xact_id()::text <> request ->> 'transaction' THEN
-        RETURN refusal('unfit', NULL, 'the connection has no open transaction');
+        RETURN refusal('unfit', NULL, 'the transaction is not open, or is another than the one that was begun');
     ELSIF current_setting('synchronous_commit') = 'off' THEN
         RETURN refusal('unfit', NULL, 'the setting `synchronous_commit` of the connection is `off`, so its commits may be '
             'lost; allowed is any other value');

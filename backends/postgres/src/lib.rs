@@ -6,7 +6,7 @@
 //! | `builder`, `options` | opening, and what a URL says |
 //! | `writer` | the task that writes messages and records, in transactions that callers share; `runs`, the operations that share a statement |
 //! | `receiver` | the task that receives; `marks`, where each queue is read from |
-//! | `transactions` | messages in transactions of the application |
+//! | `transactions`, `tx` | messages in transactions of the application, and the transactions of handlers |
 //! | `session` | connections, each owned by one task |
 //! | `notifier` | the task that announces messages to other processes, and hears of theirs |
 //! | `messages`, `attachments`, `records`, `queues` | the statements |
@@ -35,10 +35,13 @@ mod runs;
 mod schema;
 mod session;
 mod transactions;
+mod tx;
 mod upkeep;
 mod writer;
 
 pub use backend::PostgresBackend;
 pub use builder::PostgresBuilder;
 pub use results::PostgresResults;
+pub use tokio_postgres;
 pub use transactions::PostgresTransactions;
+pub use tx::{Ended, Tx, check, connect};

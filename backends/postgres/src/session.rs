@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_postgres::types::{FromSql, ToSql};
-use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Notification, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification, Row, Statement};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
@@ -115,9 +115,15 @@ impl Server {
         &self.schema
     }
 
-    /// Connects, and runs the connection on a task that ends with the client, or when the connection is lost.
-    async fn connect(&self, notified: Notified) -> Result<(Client, JoinHandle<()>), Error> {
-        let (client, mut connection) = self.config.connect(NoTls).await?;
+    /// Connects to a server that may be used, and runs the connection on a task that ends with the client, or when the
+    /// connection is lost.
+    async fn connect(
+        &self,
+        notified: Notified,
+        settings: &str,
+    ) -> Result<(Client, JoinHandle<()>)> {
+        let connected = self.config.connect(NoTls).await;
+        let (client, mut connection) = connected.map_err(|error| Failure::unconnected(&error))?;
         let running = tokio::spawn(async move {
             loop {
                 match poll_fn(|context| connection.poll_message(context)).await {
@@ -131,7 +137,21 @@ impl Server {
                 }
             }
         });
+        // After a failover, this may be another server than the one that was opened.
+        check_server(&client).await.map_err(Failure::Unfit)?;
+        if let Some(store) = self.store.get() {
+            let found = check_identity(&client, &self.schema, *store).await;
+            found.map_err(Failure::Unfit)?;
+        }
+        let set = client.batch_execute(settings).await;
+        set.map_err(|error| Failure::unconnected(&error))?;
         Ok((client, running))
+    }
+
+    /// Connects for the application's own tables.
+    pub(crate) async fn connect_for_application(&self, settings: &str) -> Result<Client> {
+        let connected = self.connect(Box::new(|_| {}), settings).await;
+        connected.map(|(client, _)| client)
     }
 }
 
@@ -175,17 +195,8 @@ impl Link {
 
 impl Session {
     pub(crate) async fn open(server: Arc<Server>, notified: Notified) -> Result<Self> {
-        let connected = server.connect(notified).await;
-        let (client, running) = connected.map_err(|error| Failure::unconnected(&error))?;
-        // After a failover, this may be another server than the one that was opened.
-        check_server(&client).await.map_err(Failure::Unfit)?;
-        if let Some(store) = server.store.get() {
-            let found = check_identity(&client, &server.schema, *store).await;
-            found.map_err(Failure::Unfit)?;
-        }
         let settings = format!("{SETTINGS}; SET search_path = \"{}\"", server.schema);
-        let set = client.batch_execute(&settings).await;
-        set.map_err(|error| Failure::unconnected(&error))?;
+        let (client, running) = server.connect(notified, &settings).await?;
         Ok(Self {
             client,
             statements: HashMap::new(),

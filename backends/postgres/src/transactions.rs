@@ -18,10 +18,11 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
+use tokio_postgres::GenericClient;
 
 use crate::failure::{self, Failure};
 use crate::messages::{Handle, parse_id, pop_receipt, storage_id};
-use crate::session::{Asker, Server, Session, column};
+use crate::session::{Asker, Parameter, Server, Session, column};
 
 /// How long the end of transactions is waited for, and the pauses between two looks.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,6 +35,8 @@ const FORGOTTEN: usize = 10_000;
 /// How long a token is kept, in microseconds.
 const KEPT: i64 = queue_core::backend::RECORD_RETENTION.as_micros() as i64;
 
+/// The number of the transaction that is open.
+pub(crate) const NUMBER: &str = "SELECT pg_current_xact_id()::text";
 /// Whether transactions are open.
 const OPEN: &str = "SELECT is_open(number) FROM unnest($1::text[]) WITH ORDINALITY AS given (number, place) ORDER BY place";
 /// Looks for tokens in a snapshot that is taken after the transactions were found to be over.
@@ -62,6 +65,11 @@ pub(crate) trait Connection: Send {
 
     /// Executes a statement with a text and bytes, which answers with one text.
     fn call<'c>(&'c mut self, sql: &'c str, call: Call) -> BoxFuture<'c, failure::Result<String>>;
+
+    /// The number of the transaction that was begun, if that is known: another is not written in.
+    fn begun(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// The parameters of a call.
@@ -143,8 +151,10 @@ impl PostgresTransactions {
         let (queue, token) = prepared.completes.unzip();
         let queue = queue.as_ref();
         let failed = |failure: Failure| failure.not_done().into_error(Operation::Apply, queue);
-        let number = connection.text("SELECT pg_current_xact_id()::text").await;
-        let number = number.map_err(failed)?;
+        let number = match connection.begun() {
+            Some(number) => number.to_owned(),
+            None => connection.text(NUMBER).await.map_err(failed)?,
+        };
         let request = json!({
             "store": self.server.store().to_string(),
             "transaction": number,
@@ -353,22 +363,30 @@ impl Forgotten {
 
 impl Connection for &tokio_postgres::Transaction<'_> {
     fn text<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, failure::Result<String>> {
-        Box::pin(async move { column(&self.query_one(sql, &[]).await?, 0) })
+        Box::pin(text(*self, sql))
     }
 
     fn call<'c>(&'c mut self, sql: &'c str, call: Call) -> BoxFuture<'c, failure::Result<String>> {
-        Box::pin(async move {
-            let Call {
-                request,
-                bodies,
-                attachments,
-            } = call;
-            let row = self
-                .query_one(sql, &[&request, &bodies, &attachments])
-                .await?;
-            column(&row, 0)
-        })
+        Box::pin(call_by(*self, sql, call))
     }
+}
+
+pub(crate) async fn text(client: &impl GenericClient, sql: &str) -> failure::Result<String> {
+    column(&client.query_one(sql, &[]).await?, 0)
+}
+
+pub(crate) async fn call_by(
+    client: &impl GenericClient,
+    sql: &str,
+    call: Call,
+) -> failure::Result<String> {
+    let Call {
+        request,
+        bodies,
+        attachments,
+    } = call;
+    let parameters: [Parameter<'_>; 3] = [&request, &bodies, &attachments];
+    column(&client.query_one(sql, &parameters).await?, 0)
 }
 
 impl<'t> StorageTransaction<PostgresTransactions> for &'t tokio_postgres::Transaction<'_> {
@@ -387,7 +405,7 @@ impl<'t> StorageTransaction<PostgresTransactions> for &'t tokio_postgres::Transa
     }
 }
 
-async fn write<W: Writes>(
+pub(crate) async fn write<W: Writes>(
     connection: &mut impl Connection,
     engine: &PostgresTransactions,
     mut writes: W,

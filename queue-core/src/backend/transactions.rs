@@ -138,7 +138,8 @@ impl dyn Transactions {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a transaction of a storage",
     label = "not a transaction",
-    note = "with `sqlite:PATH`, it is a `&rusqlite::Transaction` of the version in `queue_runtime::sqlite::rusqlite`"
+    note = "with `sqlite:PATH`, it is a `&rusqlite::Transaction` of the version in `queue_runtime::sqlite::rusqlite`; with \
+            `postgres://…`, a `&tokio_postgres::Transaction` of that in `queue_runtime::postgres::tokio_postgres`"
 )]
 pub trait StorageTransaction<E: Transactions>: Sized {
     /// What a method returns that writes in the transaction: `T`, or a future of it.

@@ -141,7 +141,7 @@ fn a_transaction_that_has_ended_writes_nothing() {
         transaction.batch_execute("COMMIT").await.expect("ended");
         let refused = put(&store, &transaction).await.expect_err("it has ended");
         assert!(
-            refused.to_string().contains("no open transaction"),
+            refused.to_string().contains("the transaction is not open"),
             "{refused}"
         );
         let queues = store.client().list_queues("").await.expect("listed");

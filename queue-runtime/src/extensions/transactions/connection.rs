@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use queue_core::{Disposition, Error, ErrorKind, Failure, FollowUp, Operation};
 use queue_sqlite::Begun;
 use queue_sqlite::rusqlite::{self, Connection, ErrorCode, Transaction, TransactionBehavior};
 
+use super::ending::{failed_with, not_completed, put_back, refuse_promised};
 use crate::kernel::context::Context;
-use crate::kernel::lease::Completer;
 use crate::kernel::panic::log_caught;
-use crate::kernel::receive::{Received, put_back_after};
-use crate::kernel::settlement::SettleErrorKind;
+use crate::kernel::receive::Received;
 
 /// What the application sets on a connection before its transaction.
 pub(super) type SetUp = dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync;
@@ -113,11 +111,7 @@ fn complete<M>(
     begun: Begun,
     follow_ups: Vec<FollowUp>,
 ) -> Result<(), Disposition> {
-    let completer = received.completer.as_ref();
-    if completer.is_some_and(Completer::is_promised) {
-        let why = "the function has completed the message itself; a handler of `in_transaction` returns what follows instead";
-        return Err(Disposition::retry(why));
-    }
+    refuse_promised(received)?;
     match begun.clear(tx) {
         Ok(true) => {}
         Ok(false) => {
@@ -127,53 +121,20 @@ fn complete<M>(
         }
         Err(error) => return Err(failed(received, Failure::retry(error))),
     }
-    let Err(problem) = received.complete_within(tx, follow_ups) else {
-        return Ok(());
-    };
-    Err(match &problem {
-        // A follow-up that can never be stored.
-        SettleErrorKind::NotDone(error)
-            if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::TooLarge) =>
-        {
-            Disposition::reject(problem)
-        }
-        // The message is somebody else's by now, which says nothing of what the handler depends on.
-        SettleErrorKind::LeaseLost(_) | SettleErrorKind::Expired(_) => {
-            put_back(received, problem.into())
-        }
-        _ => failed(received, problem.into()),
-    })
+    let completed = received.complete_within(tx, follow_ups);
+    completed.map_err(|problem| not_completed(received, problem, is_of_the_file))
 }
 
-/// Returns how the message ends: a failure of the file is not its own.
 fn failed<M>(received: &Received<M>, failure: Failure) -> Disposition {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(failure.error());
-    while let Some(error) = source {
-        let of_file = error.downcast_ref().is_some_and(is_of_the_file)
-            || error.downcast_ref().is_some_and(is_of_the_storage);
-        if of_file {
-            return put_back(received, failure);
-        }
-        source = error.source();
-    }
-    failure.into()
-}
-
-pub(super) fn put_back<M>(received: &Received<M>, failure: Failure) -> Disposition {
-    let (envelope, error) = (received.envelope(), failure.chain());
-    let (id, mut after) = (&envelope.id, put_back_after(envelope));
-    if received.expires_at().is_some() {
-        after = after.min(Duration::from_secs(1));
-    }
-    tracing::warn!(%id, error, ?after, "a transaction has failed for a reason that is not the message's; it is put back");
-    Failure::postpone(after, error).into()
+    failed_with(received, failure, is_of_the_file)
 }
 
 /// Whether any statement on the file would meet this error. A table that is locked by its own connection, or an attached
 /// file that cannot be written, is a mistake of the function, and a damaged row is the message's.
-fn is_of_the_file(error: &rusqlite::Error) -> bool {
+fn is_of_the_file(error: &(dyn std::error::Error + 'static)) -> bool {
+    let error = error.downcast_ref::<rusqlite::Error>();
     matches!(
-        error.sqlite_error_code(),
+        error.and_then(rusqlite::Error::sqlite_error_code),
         Some(
             ErrorCode::DatabaseBusy
                 | ErrorCode::OutOfMemory
@@ -182,18 +143,4 @@ fn is_of_the_file(error: &rusqlite::Error) -> bool {
                 | ErrorCode::FileLockingProtocolFailed
         )
     )
-}
-
-fn is_of_the_storage(error: &Error) -> bool {
-    !error.is_lease_gone()
-        && !matches!(
-            error.kind(),
-            ErrorKind::Corrupt
-                // It was noted that the transaction began, so the function has made its connection read-only.
-                | ErrorKind::Denied
-                | ErrorKind::InvalidInput
-                | ErrorKind::QueueNotFound
-                | ErrorKind::TooLarge
-                | ErrorKind::Unsupported
-        )
 }

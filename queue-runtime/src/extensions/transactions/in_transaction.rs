@@ -19,7 +19,8 @@ use queue_core::{
 };
 use queue_sqlite::rusqlite::{self, Connection, InterruptHandle, Transaction};
 
-use super::connection::{Own, SetUp, TransactionWork, put_back};
+use super::connection::{Own, SetUp, TransactionWork};
+use super::ending::put_back;
 use crate::kernel::context::Context;
 use crate::kernel::receive::{
     Call, Erased, ErasedHandler, Handler, HandlerFuture, Incoming, Prepared, Received, Transact,

@@ -4,6 +4,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `in_transaction` | handlers that work in a transaction, with the acknowledgement and the follow-ups of their message |
+//! | `postgres` | the same on PostgreSQL, where several transactions run side by side |
+//! | `ending` | how a message ends whose transaction has failed |
 //! | `connection` | the connection of a handler's transaction, and what its errors mean for the message |
 //! | `completion` | completing a message within a transaction, and learning its outcome |
 //! | `submission` | submitting within a transaction, and announcing what was put in one once it has ended |
@@ -14,8 +16,12 @@
 mod completion;
 #[cfg(feature = "sqlite")]
 mod connection;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod ending;
 #[cfg(feature = "sqlite")]
 mod in_transaction;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 mod submission;
 
 pub use completion::Completing;

@@ -85,7 +85,7 @@ impl Completer {
     }
 
     /// Whether a transaction has completed the message, and has not been found to be rolled back.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn is_promised(&self) -> bool {
         !matches!(*self.0.promise(), Promise::None | Promise::RolledBack)
     }

@@ -53,7 +53,10 @@ pub(crate) type Prepared = BoxFuture<'static, Result<Transact, Disposition>>;
 pub(crate) enum Unfit {
     Setting(InvalidSetting),
     /// The storage has no transactions, or they cannot be begun.
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "of SQLite"))]
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "postgres")),
+        expect(dead_code, reason = "of the engines with transactions")
+    )]
     Transactions(Error),
 }
 

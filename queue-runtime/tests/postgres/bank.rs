@@ -1,0 +1,88 @@
+//! What the tests share: a schema with queues and a table of the application's.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use queue_runtime::postgres::tokio_postgres::Client;
+use queue_runtime::{Message, QueueService};
+use queue_tests::postgres::PostgresServer;
+use serde::{Deserialize, Serialize};
+
+/// Long enough for the slowest machine; only a hang meets it.
+pub(crate) const GUARD: Duration = Duration::from_secs(120);
+
+static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| {
+    let server = PostgresServer::given_or_started();
+    server.unwrap_or_else(|error| panic!("{error}"))
+});
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "deposits")]
+pub(crate) struct Deposit {
+    #[message(key)]
+    pub(crate) number: i32,
+    pub(crate) amount: i64,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "notices")]
+pub(crate) struct Notice {
+    pub(crate) text: String,
+}
+
+/// Queues and the deposits to one account, in a schema of their own.
+pub(crate) struct Bank {
+    url: String,
+    pub(crate) schema: String,
+    pub(crate) service: QueueService,
+    pub(crate) client: Client,
+}
+
+impl Bank {
+    pub(crate) async fn open() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let schema = format!("bank_{}_{number}", std::process::id());
+        let url = format!("{}?schema={schema}&application_name={schema}", SERVER.url());
+        let service = QueueService::connect(&url).await.expect("connects");
+        let client = queue_runtime::postgres::connect(&**service.backend()).await;
+        let client = client.expect("a connection");
+        let table = format!("CREATE TABLE {schema}.account (number integer, amount bigint)");
+        client.batch_execute(&table).await.expect("created");
+        Self {
+            url,
+            schema,
+            service,
+            client,
+        }
+    }
+
+    /// Another service on the same queues, as in another process.
+    pub(crate) async fn other_service(&self) -> QueueService {
+        QueueService::connect(&self.url).await.expect("connects")
+    }
+
+    pub(crate) async fn submit(&self, number: i32) {
+        let deposit = Deposit { number, amount: 10 };
+        self.service.submit(deposit).await.expect("submitted");
+    }
+
+    /// Asserts how many deposits are entered, each once, and how many messages are on both queues.
+    pub(crate) async fn assert(&self, entered: i64, deposits: usize, notices: usize) {
+        let schema = &self.schema;
+        let count = format!("SELECT count(*), count(DISTINCT number) FROM {schema}.account");
+        let row = self.client.query_one(&count, &[]).await.expect("counted");
+        let found: (i64, i64) = (row.get(0), row.get(1));
+        assert_eq!(found, (entered, entered));
+        for (queue, expected) in [("deposits", deposits), ("notices", notices)] {
+            let queue = self.service.any_queue(queue).expect("a name");
+            let count = match queue.properties().await {
+                Ok(properties) => properties.approximate_count,
+                Err(_) => 0,
+            };
+            assert_eq!(count, expected, "{queue:?}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Services on a real PostgreSQL server: that of the URL in `QUEUE_TEST_POSTGRES`, or one that each test process starts.
+
+mod bank;
+mod in_transaction;
+mod wakeups;
