@@ -175,6 +175,12 @@ pub(crate) const TEST: &[Step] = &[
         &["postgres", "runtime-postgres"],
         "",
     ),
+    long(waiting(
+        "crashes with PostgreSQL",
+        Need::Postgres,
+        &["crash-postgres"],
+        "--test-threads=1",
+    )),
     waiting(
         "a full disk and mounted files",
         Need::Mount,

@@ -13,13 +13,14 @@ use rand::{RngExt as _, SeedableRng as _};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::database::Database;
 use crate::history::{Figures, History, Promise, Violation};
 use crate::ledger::{self, Entry, moment};
 use crate::messages::LEASE;
 use crate::packs::{Marks, explain};
 use crate::process::{GUARD, Process};
 use crate::sabotage::{Bug, Point};
-use crate::worker::{Arguments, PAYLOADS, Role, in_folder};
+use crate::worker::{Arguments, DATABASE, PAYLOADS, Role, in_folder};
 
 /// What a campaign does, ending by count.
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub struct Campaign<'a> {
     pub bug: Option<Bug>,
     /// Where payloads are that do not fit their messages.
     pub payloads: Payloads,
+    /// The database of the queues, if they are not in a file.
+    pub database: Option<&'a Database>,
 }
 
 /// Where payloads are that do not fit their messages.
@@ -97,6 +100,9 @@ impl Campaign<'_> {
     /// # Panics
     /// If nothing happens for a long time.
     pub fn run(&self) -> Result<Figures, Vec<Violation>> {
+        if let Some(database) = self.database {
+            database.begin();
+        }
         let (sender, lines) = channel();
         let mut run = Run {
             campaign: self,
@@ -122,6 +128,9 @@ impl Campaign<'_> {
             let lines = run.random.random_range(1..=self.between);
             run.wait(lines);
             run.act(action);
+            if let Some(database) = self.database {
+                database.strike(&mut run.random);
+            }
         }
         run.end(|role| !role.consumes());
         run.drain();
@@ -185,9 +194,12 @@ impl Run<'_> {
             number,
             seed: self.campaign.seed,
             bug,
-            environment: match self.payloads() {
-                Some(folder) => vec![(PAYLOADS, folder.into())],
-                None => Vec::new(),
+            environment: {
+                let payloads = self.payloads();
+                let payloads = payloads.map(|folder| (PAYLOADS, folder.into()));
+                let database = self.campaign.database;
+                let database = database.map(|database| (DATABASE, database.url().into()));
+                payloads.into_iter().chain(database).collect()
             },
         };
         Process::start(self.campaign.program, &arguments, self.sender.clone())
@@ -314,7 +326,10 @@ impl Run<'_> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        let url = format!("sqlite:{}", self.file().display());
+        let url = match self.campaign.database {
+            Some(database) => database.url(),
+            None => format!("sqlite:{}", self.file().display()),
+        };
         runtime.expect("a runtime").block_on(async {
             let mut builder = QueueService::builder(&url);
             if let Some(folder) = self.payloads() {
@@ -329,6 +344,8 @@ impl Run<'_> {
                     left += match queue.properties().await {
                         Ok(properties) => properties.approximate_count,
                         Err(error) if error.kind() == ErrorKind::QueueNotFound => 0,
+                        // The server has crashed.
+                        Err(error) if error.kind() == ErrorKind::Unreachable => 1,
                         Err(error) => panic!("{error}"),
                     };
                 }
@@ -341,7 +358,11 @@ impl Run<'_> {
                     match poison.redrive().run().await {
                         Ok(_) => {}
                         Err(error) if error.error.kind() == ErrorKind::QueueNotFound => {}
-                        Err(error) if error.error.kind() == ErrorKind::Timeout => {}
+                        Err(error)
+                            if matches!(
+                                error.error.kind(),
+                                ErrorKind::Timeout | ErrorKind::Unreachable
+                            ) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }
@@ -376,11 +397,13 @@ impl Run<'_> {
                 ledgers.insert(number, entries);
             }
         }
-        let checked = integrity(&self.file());
+        let (checked, attached) = match self.campaign.database {
+            Some(database) => ("ok".to_owned(), database.left_attached()),
+            None => (integrity(&self.file()), left_attached(&self.file())),
+        };
         if checked != "ok" {
             self.violations.push(Violation::Other(checked));
         }
-        let attached = left_attached(&self.file());
         if attached > 0 {
             let what = format!("{attached} attachments are of messages that are gone");
             self.violations.push(Violation::Other(what));

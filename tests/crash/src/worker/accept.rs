@@ -31,7 +31,9 @@ async fn many<M: Named>(desk: &Desk) {
     let deliveries = match accept.await {
         Ok(deliveries) => deliveries,
         Err(AcceptError {
-            kind: AcceptErrorKind::Storage(_),
+            // The last two where a server ends connections.
+            kind:
+                AcceptErrorKind::Storage(_) | AcceptErrorKind::Data(_) | AcceptErrorKind::Settle(_),
             ..
         }) => return tokio::time::sleep(WAIT).await,
         Err(error) => panic!("{error}"),
@@ -83,7 +85,9 @@ async fn one<M: Named>(desk: &Desk) {
         Ok(None) => return,
         // The file was locked too long, for example by a stopped process.
         Err(AcceptError {
-            kind: AcceptErrorKind::Storage(_),
+            // The last two where a server ends connections.
+            kind:
+                AcceptErrorKind::Storage(_) | AcceptErrorKind::Data(_) | AcceptErrorKind::Settle(_),
             ..
         }) => return tokio::time::sleep(WAIT).await,
         Err(error) => panic!("{error}"),

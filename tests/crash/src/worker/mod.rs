@@ -58,7 +58,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_core::backend::Backend;
 use queue_runtime::QueueService;
@@ -71,6 +71,7 @@ use tokio::sync::watch;
 
 use crate::ledger::Ledger;
 use crate::packs::{Marks, Observed};
+use crate::process::GUARD;
 use crate::sabotage::{Bug, Sabotaged};
 
 pub use ask::{ASKED, AT_ONCE, End};
@@ -230,7 +231,10 @@ pub async fn run(arguments: Arguments) {
         _ => builder,
     };
     let payloads = std::env::var_os(PAYLOADS);
-    let mut backend = sabotaged(builder, arguments.bug).await;
+    let mut backend = match std::env::var(DATABASE) {
+        Ok(url) => with_bug(connect_repeatedly(&url).await, arguments.bug),
+        Err(_) => sabotaged(builder, arguments.bug).await,
+    };
     if arguments.role.meets_packs() {
         let marks = match &payloads {
             Some(_) => Marks::InHeader,
@@ -299,6 +303,9 @@ pub async fn run(arguments: Arguments) {
 /// The environment variable that names the folder of payloads, if they are not in the file.
 pub const PAYLOADS: &str = "CRASH_PAYLOADS";
 
+/// The environment variable with the URL of the queues, if they are not in the file.
+pub const DATABASE: &str = "CRASH_DATABASE";
+
 /// Opens a folder of payloads.
 ///
 /// # Panics
@@ -323,10 +330,25 @@ async fn sabotaged(mut builder: SqliteBuilder, bug: Option<Bug>) -> Arc<dyn Back
     if bug == Some(Bug::SkipsSync) {
         builder = builder.synchronous(Synchronous::Normal);
     }
-    let opened: Arc<dyn Backend> = Arc::new(open_repeatedly(builder).await);
+    with_bug(Arc::new(open_repeatedly(builder).await), bug)
+}
+
+fn with_bug(opened: Arc<dyn Backend>, bug: Option<Bug>) -> Arc<dyn Backend> {
     match bug {
         Some(bug) => Arc::new(Sabotaged::new(opened, bug)),
         None => opened,
+    }
+}
+
+/// Connects to a database, whose server may be restarting.
+async fn connect_repeatedly(url: &str) -> Arc<dyn Backend> {
+    let started = Instant::now();
+    loop {
+        match queue_runtime::backend::connect(url).await {
+            Ok(backend) => return backend,
+            Err(error) => assert!(started.elapsed() < GUARD, "{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

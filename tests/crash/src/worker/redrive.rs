@@ -27,8 +27,9 @@ pub(super) async fn run(desk: &Desk) {
             match done {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
-                // The file was locked too long, for example by a stopped process.
-                Err(error) if error.kind() == ErrorKind::Timeout => {}
+                // The file was locked too long, for example by a stopped process, or the server has crashed.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unreachable) => {}
                 Err(error) => panic!("{error}"),
             }
         }

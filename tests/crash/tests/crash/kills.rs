@@ -39,6 +39,7 @@ fn campaign() -> Campaign<'static> {
         alone_after: None,
         bug: None,
         payloads: Payloads::InFile,
+        database: None,
     }
 }
 

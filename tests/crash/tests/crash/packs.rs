@@ -67,6 +67,7 @@ fn campaign(marks: Marks) -> Campaign<'static> {
         alone_after: None,
         bug: None,
         payloads: payloads(marks),
+        database: None,
     }
 }
 
