@@ -107,6 +107,25 @@ impl PostgresServer {
     }
 }
 
+impl PostgresServer {
+    /// Ends a connection of a client, whatever it does, by `psql`.
+    pub fn end_a_connection(&self) {
+        const END: &str = "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity \
+            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS one";
+
+        let ended = programs().and_then(|programs| {
+            Command::new(programs.join("psql"))
+                .args(["--quiet", "--no-psqlrc", "--command", END, &self.url])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+        });
+        if let Err(error) = ended {
+            eprintln!("no connection was ended: {error}");
+        }
+    }
+}
+
 impl Process {
     fn expect(&mut self, word: &str) -> Result<(), Error> {
         let mut line = String::new();

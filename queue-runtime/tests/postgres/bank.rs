@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::postgres::tokio_postgres::Client;
-use queue_runtime::{Message, QueueService};
+use queue_runtime::{ErrorKind, Message, QueueService};
 use queue_tests::postgres::PostgresServer;
 use serde::{Deserialize, Serialize};
 
@@ -41,21 +41,46 @@ pub(crate) struct Bank {
 
 impl Bank {
     pub(crate) async fn open() -> Self {
+        Self::on(&SERVER).await
+    }
+
+    pub(crate) async fn on(server: &PostgresServer) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
 
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let schema = format!("bank_{}_{number}", std::process::id());
-        let url = format!("{}?schema={schema}&application_name={schema}", SERVER.url());
+        let url = server.url();
+        let url = format!("{url}?schema={schema}&application_name={schema}");
+        let bank = Self::at(url, schema).await;
+        let schema = &bank.schema;
+        let table = format!("CREATE TABLE {schema}.account (number integer, amount bigint)");
+        bank.client.batch_execute(&table).await.expect("created");
+        bank
+    }
+
+    async fn at(url: String, schema: String) -> Self {
         let service = QueueService::connect(&url).await.expect("connects");
         let client = queue_runtime::postgres::connect(&**service.backend()).await;
-        let client = client.expect("a connection");
-        let table = format!("CREATE TABLE {schema}.account (number integer, amount bigint)");
-        client.batch_execute(&table).await.expect("created");
         Self {
             url,
             schema,
             service,
-            client,
+            client: client.expect("a connection"),
+        }
+    }
+
+    /// Opens the same again, on new connections.
+    pub(crate) async fn again(self) -> Self {
+        Self::at(self.url, self.schema).await
+    }
+
+    /// Returns how many messages are on a queue, unless the server cannot be asked.
+    pub(crate) async fn count(&self, queue: &str) -> Option<usize> {
+        let queue = self.service.any_queue(queue).expect("a name");
+        match queue.properties().await {
+            Ok(properties) => Some(properties.approximate_count),
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => Some(0),
+            Err(_) => None,
         }
     }
 
@@ -77,12 +102,7 @@ impl Bank {
         let found: (i64, i64) = (row.get(0), row.get(1));
         assert_eq!(found, (entered, entered));
         for (queue, expected) in [("deposits", deposits), ("notices", notices)] {
-            let queue = self.service.any_queue(queue).expect("a name");
-            let count = match queue.properties().await {
-                Ok(properties) => properties.approximate_count,
-                Err(_) => 0,
-            };
-            assert_eq!(count, expected, "{queue:?}");
+            assert_eq!(self.count(queue).await, Some(expected), "{queue}");
         }
     }
 }

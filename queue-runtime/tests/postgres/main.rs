@@ -2,4 +2,5 @@
 
 mod bank;
 mod in_transaction;
+mod strikes;
 mod wakeups;
