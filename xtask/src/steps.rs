@@ -144,8 +144,20 @@ pub(crate) const TEST: &[Step] = &[
         "billing over Azurite under kills",
         Need::Azurite,
         &["billing-kills"],
-        "--ignored",
+        "--ignored azurite",
     )),
+    long(waiting(
+        "billing over PostgreSQL under kills",
+        Need::Postgres,
+        &["billing-kills"],
+        "--ignored postgresql",
+    )),
+    waiting(
+        "the mosaic and the command line over PostgreSQL",
+        Need::Postgres,
+        &["mosaic-postgres", "queue-cli-postgres"],
+        "",
+    ),
     long(waiting(
         "the mosaic's page in a browser",
         Need::Browser,

@@ -1,4 +1,4 @@
-//! Every invoice is exact to the cent when processes are killed: on SQLite, and on Azurite.
+//! Every invoice is exact to the cent when processes are killed: on SQLite, on Azurite, and on PostgreSQL.
 
 use std::process::{Command, Stdio};
 
@@ -55,4 +55,13 @@ fn every_invoice_is_exact_on_azurite_when_processes_are_killed() {
     let azurite = queue_tests::azurite::Azurite::start(&accounts).expect("it starts");
     let account = |run: u64| azurite.connection_string(accounts[run as usize]);
     is_exact(3, |run| Some(format!("sharded:4|{}", account(run))));
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+#[ignore = "needs PostgreSQL; `cargo xtask test --all` runs it"]
+fn every_invoice_is_exact_on_postgresql_when_processes_are_killed() {
+    let server = queue_tests::postgres::PostgresServer::start().expect("it starts");
+    let url = |run: u64| format!("sharded:4|{}?schema=billing_{run}", server.url());
+    is_exact(u64::MAX, |run| Some(url(run)));
 }
