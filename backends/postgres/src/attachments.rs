@@ -5,7 +5,7 @@ use queue_core::QueueName;
 use queue_core::backend::{Attachment, AttachmentPart, StorageId};
 
 use crate::failure::{Failure, Result};
-use crate::messages::{Wait, parse_id};
+use crate::messages::parse_id;
 use crate::session::{Parameter, Session, column};
 
 /// The size of a part, in bytes. Only the last part may be shorter.
@@ -17,21 +17,14 @@ const STEP: i64 = 16;
 const NEW: &str = "SELECT nextval('attachment_ids')";
 const ADD: &str = "INSERT INTO attachments VALUES ($1, $2, $3, $4)";
 
-/// The attachment of a message, which then keeps it until this transaction ends. Answers with the number of such messages,
-/// locked or not.
-macro_rules! of {
-    ($lock:literal) => {
-        concat!(
-            "WITH held AS MATERIALIZED (
-                SELECT attachment FROM messages
-                WHERE seq = $1 AND queue = (SELECT id FROM queues WHERE name = $2) FOR SHARE ",
-            $lock,
-            ") SELECT EXISTS (SELECT FROM messages WHERE seq = $1), held.*
-            FROM (SELECT) AS one LEFT JOIN (SELECT true, attachment FROM held) AS held ON true"
-        )
-    };
-}
-const OF: [&str; 2] = [of!("SKIP LOCKED"), of!("")];
+/// The attachment of a message, which then keeps it until this transaction ends, and whether there is such a message, locked
+/// or not.
+const OF: &str = "WITH held AS MATERIALIZED (
+        SELECT attachment FROM messages
+        WHERE seq = $1 AND queue = (SELECT id FROM queues WHERE name = $2) FOR SHARE SKIP LOCKED
+    )
+    SELECT (SELECT true FROM messages WHERE seq = $1) IS NOT NULL, held.*
+    FROM (SELECT) AS one LEFT JOIN (SELECT true, attachment FROM held) AS held ON true";
 const SET: &str = "UPDATE messages SET attachment = $2 WHERE seq = $1";
 
 /// A part of a message's attachment, and the size of the whole.
@@ -56,16 +49,15 @@ const REMOVE: &str = "WITH picked AS MATERIALIZED (
 pub(crate) async fn take(
     session: &mut Session,
     attachment: &Attachment,
-    wait: Wait,
 ) -> Result<Result<Option<i64>>> {
     match attachment {
         Attachment::New(data) => store(session, data).await.map(|id| Ok(Some(id))),
         Attachment::Of { queue, id } => {
             let parameters: [Parameter<'_>; 2] = [&parse_id(id), &queue.as_str()];
-            let rows = session.query(wait.of(OF), &parameters).await?;
+            let rows = session.query(OF, &parameters).await?;
             let row = rows.first().ok_or(Failure::Corrupt("no message"))?;
             let is_held = column::<Option<bool>>(row, 1)?.is_some();
-            if !is_held && wait == Wait::Never && column(row, 0)? {
+            if !is_held && column(row, 0)? {
                 return Ok(Err(Failure::Busy));
             }
             Ok(Ok(column(row, 2)?))

@@ -65,6 +65,18 @@ impl Failure {
         self
     }
 
+    /// The failure of a server that does not answer.
+    pub(crate) fn silent() -> Self {
+        Self::Trouble(Trouble {
+            kind: ErrorKind::Unreachable,
+            retry: None,
+            outcome: Outcome::Unknown,
+            unsent: false,
+            is_refusal: false,
+            cause: Cause("the server does not answer".to_owned()),
+        })
+    }
+
     /// The failure of a connection that was not established.
     pub(crate) fn unconnected(error: &tokio_postgres::Error) -> Self {
         let mut failure = Self::from(error).not_done();

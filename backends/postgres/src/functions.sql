@@ -33,7 +33,9 @@ CREATE FUNCTION lock_record(scope bytea, key bytea) RETURNS boolean LANGUAGE plp
 CREATE FUNCTION write_within(request jsonb, bodies bytea[], attachments bytea[]) RETURNS jsonb LANGUAGE plpgsql
     SET search_path = {schema}, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+    SET lock_timeout = '500ms'
 AS $$
+<<own>>
 DECLARE
     completion jsonb := nullif(request -> 'completion', 'null');
     finish jsonb := nullif(completion -> 'finish', 'null');
@@ -59,6 +61,10 @@ BEGIN
     ELSIF current_setting('synchronous_commit') = 'off' THEN
         RETURN refusal('unfit', NULL, 'the setting `synchronous_commit` of the connection is `off`, so its commits may be '
             'lost; allowed is any other value');
+    ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- Its snapshot may be older than a clear of the queue, or than the message.
+        RETURN refusal('unfit', NULL, 'the isolation level of the transaction is `' || current_setting('transaction_isolation')
+            || '`; allowed is `read committed`');
     END IF;
 
     FOR one IN SELECT put ->> 'queue' AS queue, (put ->> 'is_reply')::boolean AS is_reply FROM jsonb_array_elements(puts) put LOOP
@@ -111,10 +117,16 @@ BEGIN
                 AND value = decode(release ->> 'value', 'hex') AND ends_at > at);
     END IF;
 
-    INSERT INTO queues (name, metadata) SELECT DISTINCT put ->> 'queue', '{}'::text[]
-        FROM jsonb_array_elements(puts) put WHERE NOT (put ->> 'is_reply')::boolean
-            AND NOT EXISTS (SELECT FROM queues WHERE queues.name = put ->> 'queue')
-        ON CONFLICT DO NOTHING;
+    FOR name IN SELECT DISTINCT put ->> 'queue' AS queue FROM jsonb_array_elements(puts) put
+        WHERE NOT EXISTS (SELECT FROM queues WHERE queues.name = put ->> 'queue') ORDER BY queue
+    LOOP
+        BEGIN
+            INSERT INTO queues (name, metadata) VALUES (own.name, '{}') ON CONFLICT DO NOTHING;
+        EXCEPTION WHEN lock_not_available THEN
+            -- Another transaction creates it.
+            RETURN refusal('busy', name, NULL);
+        END;
+    END LOOP;
     FOR one IN SELECT * FROM put_all(
         (request ->> 'latest')::bigint,
         ARRAY(SELECT put ->> 'queue' FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place),
@@ -127,10 +139,10 @@ BEGIN
         END IF;
         IF attachments[one.place] IS NOT NULL THEN
             attachment := nextval('attachment_ids');
-            INSERT INTO attachments SELECT attachment, part, octet_length(attachments[one.place]),
+            INSERT INTO attachments SELECT own.attachment, part, octet_length(attachments[one.place]),
                 substring(attachments[one.place] FROM part * {part} + 1 FOR {part})
                 FROM generate_series(0, greatest(octet_length(attachments[one.place]) - 1, 0) / {part}) part;
-            UPDATE messages SET attachment = write_within.attachment WHERE messages.seq = one.seq;
+            UPDATE messages SET attachment = own.attachment WHERE messages.seq = one.seq;
         END IF;
         receipts := receipts || jsonb_build_array(
             jsonb_build_array(one.seq, one.nonce, one.now, one.visible_at, one.expires_at));

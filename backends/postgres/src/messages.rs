@@ -16,14 +16,6 @@ use uuid::Uuid;
 use crate::failure::{Failure, Result};
 use crate::session::{Parameter, Session, column};
 
-/// Whether a statement waits for a row that another transaction has locked. A batch of many callers never waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    Never,
-    /// As long as the session's `lock_timeout`.
-    Bounded,
-}
-
 /// A storage id and a pop receipt, parsed. Invalid text is parsed to values that no message has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Handle {
@@ -75,7 +67,7 @@ pub(crate) const PUT: &str = concat!(
 /// and the message, before the statement; 1, of a message that could be locked, whether the message is alive; 2, that
 /// the message was changed. No result is joined with another, which would take the square of their number.
 macro_rules! settle {
-    ($lock:literal, $given:literal, $columns:literal, $change:literal, $counted:literal) => {
+    ($given:literal, $columns:literal, $change:literal, $counted:literal) => {
         concat!(
             clock!(),
             "given AS MATERIALIZED (
@@ -88,9 +80,8 @@ macro_rules! settle {
             ), held AS MATERIALIZED (
                 SELECT given.*, nonce,
                     coalesce(messages.queue = given.queue, false) AND coalesce(expires_at > now, true) AS alive
-                FROM given JOIN messages USING (seq), clock FOR UPDATE OF messages ",
-            $lock,
-            "), changed AS (",
+                FROM given JOIN messages USING (seq), clock FOR UPDATE OF messages SKIP LOCKED
+            ), changed AS (",
             $change,
             " WHERE m.seq = held.seq AND alive AND held.nonce = receipt
                 RETURNING place, m.queue, m.visible_at, m.nonce
@@ -98,7 +89,8 @@ macro_rules! settle {
             $counted,
             "
             SELECT now, place, 0 AS stage, queue IS NOT NULL AS is_so,
-                EXISTS (SELECT FROM messages WHERE messages.seq = given.seq), NULL::bigint, NULL::uuid
+                -- Not `EXISTS`, which would be planned as a scan of the whole index if the table seems small.
+                (SELECT true FROM messages WHERE messages.seq = given.seq) IS NOT NULL, NULL::bigint, NULL::uuid
             FROM given, clock
             UNION ALL SELECT now, place, 1, alive, NULL, NULL, NULL FROM held, clock
             UNION ALL SELECT now, place, 2, NULL, NULL, visible_at, nonce FROM changed, clock"
@@ -106,51 +98,31 @@ macro_rules! settle {
     };
 }
 
-macro_rules! delete {
-    ($lock:literal) => {
-        settle!(
-            $lock,
-            "",
-            "",
-            "DELETE FROM messages m USING held",
-            ", counted AS (INSERT INTO totals SELECT queue, 0, count(*) FROM changed GROUP BY queue)"
-        )
-    };
-}
-
-macro_rules! update {
-    ($lock:literal) => {
-        settle!(
-            $lock,
-            ", $5::bigint[], $6::bytea[]",
-            ", delay, body",
-            "UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(held.body, m.body),
-                visible_at = coalesce(now + delay, least(now, m.inserted_at))
-            FROM held, clock",
-            ""
-        )
-    };
-}
-
-macro_rules! items {
-    ($lock:literal) => {
-        concat!(
-            clock!(),
-            "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2),
-            held AS MATERIALIZED (
-                SELECT nonce, deleted_items FROM messages, target, clock
-                WHERE seq = $3 AND queue = target.id AND coalesce(expires_at > now, true) FOR UPDATE OF messages ",
-            $lock,
-            ") SELECT now, target.id IS NOT NULL, held.nonce, held.deleted_items,
-                EXISTS (SELECT FROM messages WHERE seq = $3)
-            FROM clock LEFT JOIN target ON true LEFT JOIN held ON true"
-        )
-    };
-}
-
-const DELETE: [&str; 2] = [delete!("SKIP LOCKED"), delete!("")];
-const UPDATE: [&str; 2] = [update!("SKIP LOCKED"), update!("")];
-const ITEMS: [&str; 2] = [items!("SKIP LOCKED"), items!("")];
+const DELETE: &str = settle!(
+    "",
+    "",
+    "DELETE FROM messages m USING held",
+    ", counted AS (INSERT INTO totals SELECT queue, 0, count(*) FROM changed GROUP BY queue)"
+);
+const UPDATE: &str = settle!(
+    ", $5::bigint[], $6::bytea[]",
+    ", delay, body",
+    "UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(held.body, m.body),
+        visible_at = coalesce(now + delay, least(now, m.inserted_at))
+    FROM held, clock",
+    ""
+);
+const ITEMS: &str = concat!(
+    clock!(),
+    "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2),
+    held AS MATERIALIZED (
+        SELECT nonce, deleted_items FROM messages, target, clock
+        WHERE seq = $3 AND queue = target.id AND coalesce(expires_at > now, true)
+        FOR UPDATE OF messages SKIP LOCKED
+    ) SELECT now, target.id IS NOT NULL, held.nonce, held.deleted_items,
+        (SELECT true FROM messages WHERE seq = $3) IS NOT NULL
+    FROM clock LEFT JOIN target ON true LEFT JOIN held ON true"
+);
 const SET_ITEMS: &str = "UPDATE messages SET deleted_items = $2 WHERE seq = $1";
 const REMOVE: &str = "WITH gone AS (DELETE FROM messages WHERE seq = $1 RETURNING queue)
     INSERT INTO totals SELECT queue, 0, count(*) FROM gone GROUP BY queue";
@@ -163,13 +135,6 @@ struct Learnt {
     /// Of a message that was locked: whether it is alive.
     held: Option<bool>,
     changed: Option<(i64, Uuid)>,
-}
-
-impl Wait {
-    /// Chooses the statement: the one that does not wait, or the one that does.
-    pub(crate) fn of(self, statements: [&'static str; 2]) -> &'static str {
-        statements[usize::from(self == Self::Bounded)]
-    }
 }
 
 impl Handle {
@@ -234,7 +199,6 @@ pub(crate) async fn put(
 pub(crate) async fn settle(
     session: &mut Session,
     settlements: &[(&QueueName, Handle, Change<'_>)],
-    wait: Wait,
 ) -> Result<Vec<Result<Lease>>> {
     let names: Vec<_> = settlements
         .iter()
@@ -256,13 +220,11 @@ pub(crate) async fn settle(
         }
     }
     let (_, rows) = if updates.0.is_empty() {
-        let sql = wait.of(DELETE);
-        session.timed(sql, &[&names, &seqs, &nonces]).await?
+        session.timed(DELETE, &[&names, &seqs, &nonces]).await?
     } else {
-        let sql = wait.of(UPDATE);
         let (delays, bodies) = &updates;
         session
-            .timed(sql, &[&names, &seqs, &nonces, delays, bodies])
+            .timed(UPDATE, &[&names, &seqs, &nonces, delays, bodies])
             .await?
     };
     let mut learnt = vec![Learnt::default(); settlements.len()];
@@ -278,11 +240,11 @@ pub(crate) async fn settle(
             _ => one.changed = Some((column(row, 5)?, column(row, 6)?)),
         }
     }
-    Ok(learnt.into_iter().map(|one| one.answer(wait)).collect())
+    Ok(learnt.into_iter().map(|one| one.answer()).collect())
 }
 
 impl Learnt {
-    fn answer(self, wait: Wait) -> Result<Lease> {
+    fn answer(self) -> Result<Lease> {
         match (self.changed, self.held) {
             _ if !self.queue_exists => Err(Failure::QueueNotFound),
             (Some((visible_at, nonce)), _) => {
@@ -291,7 +253,7 @@ impl Learnt {
             (None, Some(true)) => Err(Failure::ReceiptMismatch),
             (None, Some(false)) => Err(Failure::MessageNotFound),
             // Locked by another transaction, or deleted by one that was committed meanwhile.
-            (None, None) if self.was_seen && wait == Wait::Never => Err(Failure::Busy),
+            (None, None) if self.was_seen => Err(Failure::Busy),
             (None, None) => Err(Failure::MessageNotFound),
         }
     }
@@ -303,16 +265,15 @@ pub(crate) async fn delete_items(
     queue: &QueueName,
     handle: Handle,
     (items, of): (&ItemSet, u32),
-    wait: Wait,
 ) -> Result<Result<()>> {
     let parameters: [Parameter<'_>; 2] = [&queue.as_str(), &handle.seq];
-    let (_, rows) = session.timed(wait.of(ITEMS), &parameters).await?;
+    let (_, rows) = session.timed(ITEMS, &parameters).await?;
     let row = &rows[0];
     if !column::<bool>(row, 1)? {
         return Ok(Err(Failure::QueueNotFound));
     }
     let Some(nonce) = column::<Option<Uuid>>(row, 2)? else {
-        let is_busy = wait == Wait::Never && column(row, 4)?;
+        let is_busy = column(row, 4)?;
         return Ok(Err(if is_busy {
             Failure::Busy
         } else {

@@ -8,7 +8,7 @@ use queue_core::backend::{
 };
 use queue_core::{Error, ErrorKind, Operation, Result};
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// The schema of the queues, unless the URL names another.
 const DEFAULT_SCHEMA: &str = "queues";
@@ -67,6 +67,10 @@ impl Options {
             return Err(refused(
                 "connections are not encrypted in this release; allowed is `sslmode=disable` or `sslmode=prefer`",
             ));
+        }
+        // After a failover, another host is the primary.
+        if config.get_hosts().len() > 1 && !query.contains("target_session_attrs") {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);

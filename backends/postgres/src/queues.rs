@@ -17,20 +17,21 @@ const CREATE: &str = "WITH new AS (
         INSERT INTO queues (name, metadata) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING metadata
     ) SELECT metadata, true FROM new UNION ALL SELECT metadata, false FROM queues WHERE name = $1";
 const DELETE: &str = "WITH gone AS (DELETE FROM queues WHERE name = $1 RETURNING id)
-    INSERT INTO dropped SELECT id, now_us() FROM gone RETURNING queue";
-const CLEAR: &str = "WITH old AS MATERIALIZED (SELECT id FROM queues WHERE name = $1 FOR UPDATE),
-    new AS (UPDATE queues SET id = nextval('queue_ids') FROM old WHERE name = $1 RETURNING queues.id),
-    counted AS (
-        INSERT INTO totals SELECT new.id, sum(put), sum(put) FROM new, old, totals
-        WHERE totals.queue = old.id GROUP BY new.id
-    )
-    INSERT INTO dropped SELECT id, now_us() FROM old RETURNING queue";
+    INSERT INTO dropped (queue) SELECT id FROM gone RETURNING queue";
+const CLEAR: &str =
+    "WITH old AS MATERIALIZED (SELECT id, first FROM queues WHERE name = $1 FOR UPDATE),
+    new AS (UPDATE queues SET id = nextval('queue_ids') FROM old WHERE name = $1)
+    INSERT INTO dropped (queue, first) SELECT id, first FROM old RETURNING queue";
 const LIST: &str = "SELECT name FROM queues WHERE starts_with(name, $1) ORDER BY name";
 const METADATA: &str = "SELECT metadata FROM queues WHERE name = $1";
 const SET_METADATA: &str = "UPDATE queues SET metadata = $2 WHERE name = $1 RETURNING name";
-const PROPERTIES: &str =
-    "SELECT metadata, coalesce(sum(put)::bigint, 0), coalesce(sum(gone)::bigint, 0)
-    FROM queues LEFT JOIN totals ON queue = id WHERE name = $1 GROUP BY name";
+/// All that was put under an id that a clear has replaced is gone.
+const PROPERTIES: &str = "SELECT metadata, coalesce(sum(put)::bigint, 0),
+        coalesce(sum(CASE WHEN totals.queue = queues.id THEN gone ELSE put END)::bigint, 0)
+    FROM queues CROSS JOIN LATERAL (
+        SELECT queues.id UNION ALL SELECT queue FROM dropped WHERE dropped.first = queues.first
+    ) AS ids (id) LEFT JOIN totals ON totals.queue = ids.id
+    WHERE name = $1 GROUP BY name";
 
 /// The messages of a queue after a position, in any state or only the visible ones.
 const MESSAGES: &str = concat!(
@@ -55,10 +56,15 @@ const REMOVE_MESSAGES: &str = "WITH gone AS MATERIALIZED (
         ) AS m LIMIT $1
     ), removed AS (DELETE FROM messages m USING gone WHERE m.seq = gone.seq RETURNING 1)
     SELECT count(*) FROM removed";
+/// Forgets ids to which no transaction can add a message any more. The totals of one that a clear has replaced become the
+/// queue's.
 const REMOVE_DROPPED: &str = "WITH gone AS (
-        DELETE FROM dropped WHERE at < now_us() - $1
-            AND NOT EXISTS (SELECT FROM messages WHERE messages.queue = dropped.queue) RETURNING queue
-    ) DELETE FROM totals USING gone WHERE totals.queue = gone.queue";
+        DELETE FROM dropped WHERE at < (SELECT now_us() - $1) AND transaction < pg_snapshot_xmin(pg_current_snapshot())
+            AND NOT EXISTS (SELECT FROM messages WHERE messages.queue = dropped.queue) RETURNING queue, first
+    ), taken AS (
+        DELETE FROM totals USING gone WHERE totals.queue = gone.queue RETURNING first, put
+    )
+    INSERT INTO totals SELECT id, sum(put), sum(put) FROM taken JOIN queues USING (first) GROUP BY id";
 
 /// Adds up the changes of queues that have many, each to one row.
 const ADD_UP: &str = "WITH picked AS MATERIALIZED (

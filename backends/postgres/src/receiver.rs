@@ -46,6 +46,19 @@ const CLAIM: &str = concat!(
     FROM clock LEFT JOIN target ON true LEFT JOIN m ON true ORDER BY was_visible_at, seq"
 );
 
+/// Removes messages that have expired, from the head of the queue.
+const REMOVE_EXPIRED: &str = "WITH picked AS MATERIALIZED (
+        SELECT seq FROM messages WHERE queue = (SELECT id FROM queues WHERE name = $1)
+            AND visible_at >= $2 AND visible_at <= $3 AND expires_at <= $3
+        ORDER BY visible_at, seq LIMIT $4 FOR UPDATE SKIP LOCKED
+    ), expired AS (
+        DELETE FROM messages m USING picked WHERE m.seq = picked.seq RETURNING queue
+    )
+    INSERT INTO totals SELECT queue, 0, count(*) FROM expired GROUP BY queue";
+
+/// How many expired messages a statement removes.
+const EXPIRED: i64 = 1000;
+
 /// The way to the task, which ends with the last clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Receiver(mpsc::UnboundedSender<Receive>);
@@ -60,6 +73,7 @@ struct Receive {
 
 /// What a claim has found.
 struct Claimed {
+    now: i64,
     messages: Vec<ReceivedMessage>,
     /// When the last message became visible.
     end: Option<i64>,
@@ -231,6 +245,12 @@ async fn receive(
             Err(failure) => return Err(failure),
         };
         let is_all = claimed.expired == 0;
+        if !is_all && messages.is_empty() && claimed.messages.is_empty() {
+            // Usually there are more of them.
+            let from = start.unwrap_or(i64::MIN);
+            let parameters: [Parameter<'_>; 4] = [&queue.as_str(), &from, &claimed.now, &EXPIRED];
+            session.query(REMOVE_EXPIRED, &parameters).await?;
+        }
         messages.extend(claimed.messages);
         match claimed.end {
             Some(end) => marks.set(queue, start, end),
@@ -262,6 +282,7 @@ async fn claim(
         return Err(Failure::QueueNotFound);
     }
     let mut claimed = Claimed {
+        now,
         messages: Vec::with_capacity(rows.len()),
         end: None,
         expired: column(&rows[0], 11)?,

@@ -14,7 +14,7 @@ use queue_core::store_clock::{after, timestamp};
 use tokio_postgres::Row;
 
 use crate::failure::{Failure, Result};
-use crate::messages::{Wait, clock};
+use crate::messages::clock;
 use crate::session::{Parameter, Session, column};
 
 /// The longest scope and key together, in bytes: an index entry of PostgreSQL holds little more.
@@ -32,24 +32,7 @@ macro_rules! lock_of_record {
 }
 pub(crate) const LOCK_OF_RECORD: &str = lock_of_record!();
 
-macro_rules! lock {
-    ($answer:literal, $lock:literal) => {
-        concat!(
-            "SELECT ",
-            $answer,
-            " FROM ",
-            $lock,
-            "(",
-            lock_of_record!(),
-            ") AS locked"
-        )
-    };
-}
-
-const LOCK: [&str; 2] = [
-    lock!("locked", "pg_try_advisory_xact_lock"),
-    lock!("true", "pg_advisory_xact_lock"),
-];
+const LOCK: &str = concat!("SELECT pg_try_advisory_xact_lock(", lock_of_record!(), ")");
 const FIND: &str = concat!(
     clock!(),
     "found AS (SELECT * FROM records WHERE scope = $2 AND key = $3)
@@ -113,9 +96,9 @@ fn bytes(key: &WorkKey) -> (&[u8], &[u8]) {
 }
 
 /// Locks a key until the end of the transaction. Later statements see what earlier holders of the lock have committed.
-async fn lock(session: &mut Session, key: &WorkKey, wait: Wait) -> Result<bool> {
+async fn lock(session: &mut Session, key: &WorkKey) -> Result<bool> {
     let (scope, key) = bytes(key);
-    let rows = session.query(wait.of(LOCK), &[&scope, &key]).await?;
+    let rows = session.query(LOCK, &[&scope, &key]).await?;
     let row = rows
         .first()
         .ok_or(Failure::Corrupt("a lock was not answered"))?;
@@ -146,12 +129,7 @@ async fn find_row(session: &mut Session, key: &WorkKey) -> Result<(i64, Option<F
 }
 
 /// Carries out a swap, or refuses it as [`Failure::Conflict`] or [`Failure::Busy`].
-pub(crate) async fn swap(
-    session: &mut Session,
-    swap: &Swap,
-    of: SwapOf,
-    wait: Wait,
-) -> Result<Result<()>> {
+pub(crate) async fn swap(session: &mut Session, swap: &Swap, of: SwapOf) -> Result<Result<()>> {
     let length = swap.key.scope().len() + swap.key.key().len();
     if length > MAX_KEY {
         let detail = format!(
@@ -159,7 +137,7 @@ pub(crate) async fn swap(
         );
         return Ok(Err(Failure::Invalid(detail)));
     }
-    if !lock(session, &swap.key, wait).await? {
+    if !lock(session, &swap.key).await? {
         return Ok(Err(Failure::Busy));
     }
     let (_, row) = find_row(session, &swap.key).await?;
@@ -194,12 +172,8 @@ pub(crate) async fn swap(
 }
 
 /// Removes a record, unless it is a claim whose lease lasts.
-pub(crate) async fn forget(
-    session: &mut Session,
-    key: &WorkKey,
-    wait: Wait,
-) -> Result<Result<Forgotten>> {
-    if !lock(session, key, wait).await? {
+pub(crate) async fn forget(session: &mut Session, key: &WorkKey) -> Result<Result<Forgotten>> {
+    if !lock(session, key).await? {
         return Ok(Err(Failure::Busy));
     }
     let (_, Some(row)) = find_row(session, key).await? else {

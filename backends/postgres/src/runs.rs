@@ -8,7 +8,7 @@ use queue_core::store_clock::after;
 
 use crate::attachments;
 use crate::failure::{Failure, Result};
-use crate::messages::{self, Change, Handle, Wait};
+use crate::messages::{self, Change, Handle};
 use crate::records::{self, SwapOf};
 use crate::session::Session;
 
@@ -27,6 +27,13 @@ enum Kind {
     Delete,
     /// An operation that shares no statement.
     Alone,
+}
+
+impl Run<'_> {
+    /// Whether one statement carries out the run, and answers each operation.
+    pub(crate) fn is_one_statement(&self) -> bool {
+        self.kind != Kind::Alone
+    }
 }
 
 /// Whether operations are carried out in their order.
@@ -88,12 +95,11 @@ pub(crate) async fn carry_out_run(
     session: &mut Session,
     ops: &[&Op],
     last_put: Option<i64>,
-    wait: Wait,
 ) -> Result<Vec<Result<Outcome>>> {
     match ops {
         [Op::Put { .. }, ..] => {
             let attached = match attachment_of(ops[0]) {
-                Some(attachment) => attachments::take(session, attachment, wait).await?,
+                Some(attachment) => attachments::take(session, attachment).await?,
                 None => Ok(None),
             };
             let attached = match attached {
@@ -116,17 +122,17 @@ pub(crate) async fn carry_out_run(
                 return Err(UNKNOWN);
             };
             let handle = Handle::parse(id, receipt);
-            let done = messages::delete_items(session, queue, handle, (items, *of), wait).await?;
+            let done = messages::delete_items(session, queue, handle, (items, *of)).await?;
             Ok(vec![done.map(|()| (OpOutcome::Deleted, None))])
         }
         [Op::Swap { swap, .. }] => {
             let of = SwapOf::Operation(last_put);
-            let done = records::swap(session, swap, of, wait).await?;
+            let done = records::swap(session, swap, of).await?;
             Ok(vec![done.map(|()| (OpOutcome::Swapped, None))])
         }
         _ => {
             let settlements: Option<Vec<_>> = ops.iter().map(|op| settlement(op)).collect();
-            let done = messages::settle(session, &settlements.ok_or(UNKNOWN)?, wait).await?;
+            let done = messages::settle(session, &settlements.ok_or(UNKNOWN)?).await?;
             let is_delete = matches!(ops, [Op::Delete { .. }, ..]);
             let outcome = |lease| {
                 let updated = OpOutcome::Updated(lease);

@@ -13,7 +13,8 @@ use std::time::Duration;
 use queue_core::clock::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::types::{FromSql, ToSql};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification, Row, Statement};
 use tracing::{debug, warn};
@@ -24,13 +25,20 @@ use crate::schema::{check_identity, check_server};
 
 /// What every session sets. Plans are pinned: each statement reads by an index, one row after the other, whatever the
 /// statistics say, which are those of an empty table at first. Time-outs of the role or the database do not apply,
-/// because one that ends within a commit leaves its outcome unknown.
+/// because one that ends within a commit leaves its outcome unknown. Only a client that is not heard of within a
+/// transaction loses its connection: it would hide its messages beyond their leases.
 const SETTINGS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
     SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan; \
     SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; \
-    SET lock_timeout = '500ms'; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
+    SET lock_timeout = '500ms'; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = '10s'; \
     SET idle_session_timeout = 0; SET client_min_messages = warning; \
+    SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4; \
+    SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'; \
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+
+/// How long an answer is waited for: a server that hangs keeps its connections. No statement takes that long, but a commit
+/// may wait for a standby.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// What the connections of a backend have in common.
 #[derive(Debug)]
@@ -118,6 +126,15 @@ impl Server {
     /// Connects to a server that may be used, and runs the connection on a task that ends with the client, or when the
     /// connection is lost.
     async fn connect(
+        &self,
+        notified: Notified,
+        settings: &str,
+    ) -> Result<(Client, JoinHandle<()>)> {
+        let connected = timeout(SILENCE, self.connect_unbounded(notified, settings)).await;
+        connected.unwrap_or_else(|_| Err(Failure::silent().not_done()))
+    }
+
+    async fn connect_unbounded(
         &self,
         notified: Notified,
         settings: &str,
@@ -258,16 +275,46 @@ impl Session {
         let statement = match self.statements.entry(sql) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let prepared = self.client.prepare(sql).await;
-                new.insert(prepared.map_err(|error| Failure::from(error).not_done())?)
+                let prepared = timeout(SILENCE, self.client.prepare(sql)).await;
+                let prepared = match prepared {
+                    Ok(prepared) => prepared.map_err(Failure::from),
+                    Err(_) => Err(Failure::silent()),
+                };
+                match prepared {
+                    Ok(prepared) => new.insert(prepared),
+                    Err(failure) => {
+                        self.is_given_up |= !failure.is_refusal();
+                        return Err(failure.not_done());
+                    }
+                }
             }
         };
-        Ok(self.client.query(statement, parameters).await?)
+        let answered = timeout(SILENCE, self.client.query(statement, parameters)).await;
+        self.answered(answered)
     }
 
     /// Executes a command without an answer, such as `BEGIN`.
-    pub(crate) async fn command(&self, sql: &str) -> Result<()> {
-        Ok(self.client.batch_execute(sql).await?)
+    pub(crate) async fn command(&mut self, sql: &str) -> Result<()> {
+        let answered = timeout(SILENCE, self.client.batch_execute(sql)).await;
+        self.answered(answered)
+    }
+
+    /// Gives the connection up unless the server has answered, if only with a refusal.
+    fn answered<T>(
+        &mut self,
+        answered: Result<Result<T, tokio_postgres::Error>, Elapsed>,
+    ) -> Result<T> {
+        let answer = match answered {
+            Ok(answer) => answer.map_err(Failure::from),
+            Err(_) => {
+                self.running.abort();
+                Err(Failure::silent())
+            }
+        };
+        if let Err(failure) = &answer {
+            self.is_given_up |= !failure.is_refusal();
+        }
+        answer
     }
 
     /// Commits, or rolls back if that fails. In a transaction that was aborted, `COMMIT` would roll back and succeed, so
@@ -282,7 +329,8 @@ impl Session {
 
     /// Rolls back. A connection that cannot be, is made anew before it is used again; the server then rolls back.
     pub(crate) async fn roll_back(&mut self) {
-        self.is_given_up = self.command("ROLLBACK").await.is_err();
+        let rolled_back = self.command("ROLLBACK").await;
+        self.is_given_up |= rolled_back.is_err();
     }
 }
 

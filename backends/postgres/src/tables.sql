@@ -13,9 +13,18 @@ CREATE SEQUENCE queue_ids;
 CREATE TABLE queues (
     name text COLLATE "C" PRIMARY KEY,
     id bigint NOT NULL DEFAULT nextval('queue_ids'),
+    -- The id at its creation.
+    first bigint NOT NULL DEFAULT currval('queue_ids'),
     metadata text[] NOT NULL
 );
-CREATE TABLE dropped (queue bigint PRIMARY KEY, at bigint NOT NULL);
+-- The ids that are no queue's any more. An id that a clear has replaced counts for the queue's totals.
+CREATE TABLE dropped (
+    queue bigint PRIMARY KEY,
+    first bigint,
+    at bigint NOT NULL DEFAULT now_us(),
+    transaction xid8 NOT NULL DEFAULT pg_current_xact_id()
+);
+CREATE INDEX dropped_first ON dropped (first) WHERE first IS NOT NULL;
 
 CREATE SEQUENCE message_ids;
 CREATE TABLE messages (

@@ -42,7 +42,7 @@ const OPEN: &str = "SELECT is_open(number) FROM unnest($1::text[]) WITH ORDINALI
 /// Looks for tokens in a snapshot that is taken after the transactions were found to be over.
 const COMMITTED: &str = "SELECT token FROM tokens WHERE token = ANY ($1)";
 const FORGET: &str = "DELETE FROM tokens WHERE token = ANY ($1)";
-const FORGET_OLD: &str = "DELETE FROM tokens WHERE at < now_us() - $1";
+const FORGET_OLD: &str = "DELETE FROM tokens WHERE at < (SELECT now_us() - $1)";
 
 /// Transactions of the application's own connections to the database of a [`PostgresBackend`](crate::PostgresBackend): the
 /// engine of which a `&tokio_postgres::Transaction` is a [`StorageTransaction`].

@@ -21,26 +21,28 @@ pub(crate) fn start(asker: &Asker, forgotten: Forgotten) {
     tokio::spawn(async move {
         while let Some(asker) = asker.upgrade() {
             let forgotten = forgotten.clone();
-            let remove = asker.ask(|session| Box::pin(remove_some(session, forgotten)));
-            let removed = remove.await;
-            drop(asker);
-            match removed {
-                Ok(true) => {}
-                Ok(false) => sleep(INTERVAL).await,
-                Err(failure) => {
-                    warn!(?failure, "what is not needed any more was not removed");
-                    sleep(INTERVAL).await;
-                }
+            let begin = asker.ask(|session| Box::pin(begin(session, forgotten)));
+            let mut done = begin.await.map(|()| true);
+            while matches!(done, Ok(true)) {
+                done = asker.ask(|session| Box::pin(remove_some(session))).await;
             }
+            drop(asker);
+            if let Err(failure) = done {
+                warn!(?failure, "what is not needed any more was not removed");
+            }
+            sleep(INTERVAL).await;
         }
     });
 }
 
-/// Removes some of it, and returns whether there may be more.
-async fn remove_some(session: &mut Session, forgotten: Forgotten) -> Result<bool> {
+async fn begin(session: &mut Session, forgotten: Forgotten) -> Result<()> {
+    queues::add_up_totals(session).await?;
+    forgotten.remove(session).await
+}
+
+/// Removes some of what nobody needs any more, and returns whether there may be more.
+async fn remove_some(session: &mut Session) -> Result<bool> {
     let messages = queues::remove_dropped(session).await?;
     let attachments = attachments::remove_some(session).await?;
-    queues::add_up_totals(session).await?;
-    forgotten.remove(session).await?;
     Ok(records::sweep(session).await?.more || messages || attachments)
 }

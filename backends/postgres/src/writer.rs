@@ -2,20 +2,21 @@
 //!
 //! The task carries out whatever has queued up in one transaction: single operations of all callers by a few statements,
 //! several operations of one caller each between savepoints. Nothing in it waits for another transaction. What another
-//! transaction has locked is carried out apart, later, and waits for a bounded time.
+//! transaction has locked is tried again, with what has come meanwhile, for a bounded time.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{Attachment, Op, OpOutcomes, Ops, PutBackPlace, Swap, SwapIf};
 use queue_core::idempotency::{Forgotten, Swept, WorkKey};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
-use crate::messages::Wait;
 use crate::records::{self, SwapOf};
-use crate::runs::{Order, attachment_of, carry_out_run, divide};
+use crate::runs::{Order, Run, attachment_of, carry_out_run, divide};
 use crate::session::{Link, Session};
 
 /// What a transaction writes at most, except for its last request.
@@ -29,6 +30,13 @@ const SHARE: Weight = Weight {
     operations: MAX.operations / 4,
     bytes: MAX.bytes / 4,
 };
+
+/// How long a request is tried that another transaction holds up, and the pauses between two tries.
+const PATIENCE: Duration = Duration::from_millis(500);
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// How many operations a swap counts for: it takes a lock of the server, of which there are few.
+const SWAP: usize = 16;
 
 /// What a caller asks for.
 #[derive(Debug)]
@@ -64,6 +72,8 @@ pub(crate) struct Writer(mpsc::UnboundedSender<Job>);
 struct Job {
     work: Work,
     reply: oneshot::Sender<Answer>,
+    /// Until when it is tried again, once another transaction has held it up.
+    busy_until: Option<Instant>,
 }
 
 type Answer = Result<Done, Failed>;
@@ -94,6 +104,8 @@ impl Writer {
             link,
             marks,
             pending: Pending::default(),
+            busy: Vec::new(),
+            again_at: Instant::now(),
         };
         tokio::spawn(task.run(requests));
         Self(jobs)
@@ -102,7 +114,11 @@ impl Writer {
     pub(crate) async fn ask(&self, work: Work) -> Answer {
         let (reply, answer) = oneshot::channel();
         self.0
-            .send(Job { work, reply })
+            .send(Job {
+                work,
+                reply,
+                busy_until: None,
+            })
             .map_err(|_| Failure::Closed)?;
         answer.await.unwrap_or(Err(Failure::Unanswered.into()))
     }
@@ -112,49 +128,74 @@ struct Task {
     link: Link,
     marks: Marks,
     pending: Pending,
+    /// The requests that other transactions hold up, and when they are tried again.
+    busy: Vec<Job>,
+    again_at: Instant,
 }
 
 impl Task {
     async fn run(mut self, mut requests: mpsc::UnboundedReceiver<Job>) {
         loop {
             if self.pending.is_empty() {
-                match requests.recv().await {
-                    Some(job) => self.pending.push(job),
-                    None => return,
+                let received = match self.busy.first() {
+                    None => Ok(requests.recv().await),
+                    Some(_) => timeout_at(self.again_at, requests.recv()).await,
+                };
+                match received {
+                    Ok(Some(job)) => self.pending.push(job),
+                    Ok(None) if self.busy.is_empty() => return,
+                    Ok(None) => sleep_until(self.again_at).await,
+                    Err(_) => {}
                 }
             }
             while let Ok(job) = requests.try_recv() {
                 self.pending.push(job);
             }
+            if Instant::now() >= self.again_at {
+                self.busy.drain(..).for_each(|job| self.pending.push(job));
+            }
             let batch = self.pending.take();
-            self.write(batch).await;
+            if !batch.is_empty() {
+                self.write(batch).await;
+            }
         }
     }
 
     async fn write(&mut self, batch: Vec<Job>) {
         let answers = self.together(&batch).await.map_err(|failed| failed.failure);
-        let mut apart = Vec::new();
         match answers {
             Ok(answers) => {
                 for (job, answer) in batch.into_iter().zip(answers) {
-                    match answer {
-                        Err(failed) if matches!(failed.failure, Failure::Busy) => apart.push(job),
-                        answer => self.answer(job, answer),
-                    }
+                    self.answer_or_repeat(job, answer);
                 }
             }
             // One request spoils the transaction of all: each has its own then.
-            Err(failure) if failure.is_refusal() && batch.len() > 1 => apart = batch,
+            Err(failure) if failure.is_refusal() && batch.len() > 1 => {
+                for job in batch {
+                    let answer = self.alone(&job.work).await;
+                    self.answer_or_repeat(job, answer);
+                }
+            }
             Err(failure) => {
                 for job in batch {
                     self.answer(job, Err(failure.clone().into()));
                 }
             }
         }
-        for job in apart {
-            let answer = self.apart(&job.work).await;
-            self.answer(job, answer);
+    }
+
+    /// Answers, or keeps a request that another transaction holds up.
+    fn answer_or_repeat(&mut self, mut job: Job, answer: Answer) {
+        let is_busy = matches!(&answer, Err(failed) if matches!(failed.failure, Failure::Busy));
+        let now = Instant::now();
+        let until = *job.busy_until.get_or_insert(now + PATIENCE);
+        if !is_busy || now >= until {
+            return self.answer(job, answer);
         }
+        if self.busy.is_empty() {
+            self.again_at = now + AGAIN;
+        }
+        self.busy.push(job);
     }
 
     fn answer(&self, job: Job, answer: Answer) {
@@ -174,21 +215,30 @@ impl Task {
         drop(job.reply.send(answer));
     }
 
-    /// Carries out requests in one transaction, which is committed.
+    /// Carries out requests in one transaction, which is committed. One statement is a transaction by itself.
     async fn together(&mut self, batch: &[Job]) -> Result<Vec<Answer>, Failed> {
         let session = self.link.session().await?;
+        let mut answers = batch.iter().map(|_| None).collect();
+        let runs = runs(batch);
+        if let [run] = &runs[..]
+            && run.ops.len() == batch.len()
+            && run.is_one_statement()
+        {
+            answer_run(session, run, &mut answers).await?;
+            return Ok(answers.into_iter().flatten().collect());
+        }
         let done = match session.command("BEGIN").await {
-            Ok(()) => carry_out_all(session, batch).await,
+            Ok(()) => carry_out_all(session, batch, &runs, answers).await,
             Err(failure) => Err(failure),
         };
         end(session, done.map_err(Failed::from)).await
     }
 
     /// Carries out one request in a transaction of its own.
-    async fn apart(&mut self, work: &Work) -> Answer {
+    async fn alone(&mut self, work: &Work) -> Answer {
         let session = self.link.session().await?;
         let done = match session.command("BEGIN").await {
-            Ok(()) => carry_out(session, work, Wait::Bounded).await,
+            Ok(()) => carry_out(session, work).await,
             Err(failure) => Err(failure.into()),
         };
         end(session, done).await
@@ -211,28 +261,45 @@ async fn end<T>(session: &mut Session, done: Result<T, Failed>) -> Result<T, Fai
     }
 }
 
-/// Carries out requests of many callers, without waiting for other transactions. Fails only if the transaction did.
-async fn carry_out_all(session: &mut Session, batch: &[Job]) -> Result<Vec<Answer>> {
-    let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-    let mut single = Vec::new();
-    for (at, job) in batch.iter().enumerate() {
-        if let Work::Apply(ops) = &job.work
-            && let [op] = &ops[..]
+/// Divides the requests of one operation into runs. The callers do not wait for each other: the order of their operations
+/// is free.
+fn runs(batch: &[Job]) -> Vec<Run<'_>> {
+    let single = batch.iter().enumerate().filter_map(|(at, job)| {
+        let Work::Apply(ops) = &job.work else {
+            return None;
+        };
+        match &ops[..] {
             // What is stored for a put that is refused has to be undone.
-            && attachment_of(op).is_none()
-        {
-            single.push((at, op));
+            [op] if attachment_of(op).is_none() => Some((at, op)),
+            _ => None,
         }
+    });
+    divide(single.collect(), Order::Free)
+}
+
+/// The answers to a batch, as far as they are known.
+type Answers = Vec<Option<Answer>>;
+
+/// Carries out a run, without waiting for other transactions. Fails only if the transaction did.
+async fn answer_run(session: &mut Session, run: &Run<'_>, answers: &mut Answers) -> Result<()> {
+    let ops: Vec<&Op> = run.ops.iter().map(|(_, op)| *op).collect();
+    let done = carry_out_run(session, &ops, None).await?;
+    for ((at, _), outcome) in run.ops.iter().zip(done) {
+        let outcome = outcome.map(|(outcome, _)| Done::Applied([outcome].into_iter().collect()));
+        answers[*at] = Some(outcome.map_err(Failed::from));
     }
-    // The callers do not wait for each other: the order of their operations is free.
-    for run in divide(single, Order::Free) {
-        let ops: Vec<&Op> = run.ops.iter().map(|(_, op)| *op).collect();
-        let done = carry_out_run(session, &ops, None, Wait::Never).await?;
-        for ((at, _), outcome) in run.ops.iter().zip(done) {
-            let outcome =
-                outcome.map(|(outcome, _)| Done::Applied([outcome].into_iter().collect()));
-            answers[*at] = Some(outcome.map_err(Failed::from));
-        }
+    Ok(())
+}
+
+/// Carries out requests of many callers, without waiting for other transactions. Fails only if the transaction did.
+async fn carry_out_all(
+    session: &mut Session,
+    batch: &[Job],
+    runs: &[Run<'_>],
+    mut answers: Answers,
+) -> Result<Vec<Answer>> {
+    for run in runs {
+        answer_run(session, run, &mut answers).await?;
     }
     for (job, answer) in batch.iter().zip(&mut answers) {
         if answer.is_none() {
@@ -245,7 +312,7 @@ async fn carry_out_all(session: &mut Session, batch: &[Job]) -> Result<Vec<Answe
 /// Carries out a request, and undoes it if it is refused. Fails only if the transaction did.
 async fn between_savepoints(session: &mut Session, work: &Work) -> Result<Answer> {
     session.command("SAVEPOINT request").await?;
-    let answer = carry_out(session, work, Wait::Never).await;
+    let answer = carry_out(session, work).await;
     match &answer {
         Err(Failed {
             failure: failure @ Failure::Trouble(_),
@@ -261,25 +328,25 @@ async fn between_savepoints(session: &mut Session, work: &Work) -> Result<Answer
     Ok(answer)
 }
 
-async fn carry_out(session: &mut Session, work: &Work, wait: Wait) -> Answer {
+async fn carry_out(session: &mut Session, work: &Work) -> Answer {
     match work {
-        Work::Apply(ops) => apply(session, ops, wait).await,
+        Work::Apply(ops) => apply(session, ops).await,
         Work::Swap(swap) => {
-            records::swap(session, swap, SwapOf::ResultStore, wait).await??;
+            records::swap(session, swap, SwapOf::ResultStore).await??;
             Ok(Done::Swapped)
         }
-        Work::Forget(key) => Ok(Done::Forgotten(records::forget(session, key, wait).await??)),
+        Work::Forget(key) => Ok(Done::Forgotten(records::forget(session, key).await??)),
         Work::Sweep => Ok(Done::Swept(records::sweep(session).await?)),
     }
 }
 
 /// Carries out operations in order, until one is refused.
-async fn apply(session: &mut Session, ops: &[Op], wait: Wait) -> Answer {
+async fn apply(session: &mut Session, ops: &[Op]) -> Answer {
     let mut outcomes = OpOutcomes::new();
     let mut last_put = None;
     for run in divide(ops.iter().enumerate().collect(), Order::Kept) {
         let of_run: Vec<&Op> = run.ops.iter().map(|(_, op)| *op).collect();
-        let done = carry_out_run(session, &of_run, last_put, wait).await;
+        let done = carry_out_run(session, &of_run, last_put).await;
         for outcome in done.map_err(|failure| Failed {
             index: outcomes.len(),
             failure,
@@ -364,9 +431,13 @@ impl Work {
             Op::Swap { swap, .. } => of_swap(swap),
             _ => 0,
         };
+        let number_of = |op: &Op| match op {
+            Op::Swap { .. } => SWAP,
+            _ => 1,
+        };
         let (operations, bytes) = match self {
-            Self::Apply(ops) => (ops.len(), ops.iter().map(of_op).sum()),
-            Self::Swap(swap) => (1, of_swap(swap)),
+            Self::Apply(ops) => (ops.iter().map(number_of).sum(), ops.iter().map(of_op).sum()),
+            Self::Swap(swap) => (SWAP, of_swap(swap)),
             Self::Forget(_) | Self::Sweep => (1, 0),
         };
         Weight { operations, bytes }

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_core::backend::{Backend as _, BackendExt as _, NewMessage, StorageId};
@@ -14,8 +14,10 @@ use crate::server::{Schema, block_on};
 
 static ORDERS: QueueName = QueueName::from_static("orders");
 const TASKS: usize = 8;
-/// How many messages each task puts.
+/// How many messages each task puts at least.
 const EACH: usize = 60;
+/// How many connections are ended at least.
+const ENDED: usize = 10;
 /// Longer than the test takes: no message is received twice.
 const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -49,6 +51,7 @@ impl Answered {
 /// Runs a phase: its tasks, while the connections of the backend are ended one after the other.
 async fn disturbed<F: Future<Output = Answered> + Send + 'static>(
     schema: &Schema,
+    ended: &Arc<AtomicUsize>,
     task: impl Fn() -> F,
 ) -> Answered {
     let mut tasks = JoinSet::new();
@@ -57,24 +60,19 @@ async fn disturbed<F: Future<Output = Answered> + Send + 'static>(
     }
     let over = Arc::new(AtomicBool::new(false));
     let disturber = {
-        let (client, name, over) = (
-            schema.connect().await,
-            schema.name().to_owned(),
-            Arc::clone(&over),
-        );
+        let (client, name) = (schema.connect().await, schema.name().to_owned());
+        let (over, ended) = (Arc::clone(&over), Arc::clone(ended));
         tokio::spawn(async move {
-            let mut ended = 0_i64;
             while !over.load(Ordering::Relaxed) {
                 let end = "SELECT count(pg_terminate_backend(pid)) FROM (
                     SELECT pid FROM pg_stat_activity WHERE application_name = $1 ORDER BY random() LIMIT 1) AS one";
                 let row = client.query_one(end, &[&name]).await.expect("ended");
-                ended += row.get::<_, i64>(0);
+                ended.fetch_add(row.get::<_, i64>(0) as usize, Ordering::Relaxed);
                 client
                     .batch_execute("SELECT pg_sleep(0.05)")
                     .await
                     .expect("paused");
             }
-            ended
         })
     };
     let mut all = Answered::default();
@@ -84,9 +82,10 @@ async fn disturbed<F: Future<Output = Answered> + Send + 'static>(
         one.done.into_iter().for_each(|id| all.add(id));
     }
     over.store(true, Ordering::Relaxed);
-    let ended = disturber.await.expect("no panic");
+    disturber.await.expect("no panic");
     println!(
-        "{ended} connections ended: {} done, {} unknown, {} not done",
+        "{} connections ended: {} done, {} unknown, {} not done",
+        ended.load(Ordering::Relaxed),
         all.done.len(),
         all.unknown,
         all.not_done
@@ -101,11 +100,12 @@ fn what_is_acknowledged_survives_connections_that_end() {
         let backend = Arc::new(schema.open().await);
         backend.ensure_queue(&ORDERS).await.expect("created");
 
-        let put = disturbed(&schema, || {
-            let backend = Arc::clone(&backend);
+        let ended = Arc::new(AtomicUsize::new(0));
+        let put = disturbed(&schema, &ended, || {
+            let (backend, ended) = (Arc::clone(&backend), Arc::clone(&ended));
             async move {
                 let mut answered = Answered::default();
-                while answered.done.len() < EACH {
+                while answered.done.len() < EACH || ended.load(Ordering::Relaxed) < ENDED {
                     match backend.put(&ORDERS, NewMessage::new("one")).await {
                         Ok(put) => answered.add(put.id),
                         Err(error) => answered.fail(&error),
@@ -115,6 +115,7 @@ fn what_is_acknowledged_survives_connections_that_end() {
             }
         })
         .await;
+        assert!(put.unknown + put.not_done > 0, "nobody was disturbed");
         let client = schema.connect().await;
         let stored = async || {
             let rows = client
@@ -135,7 +136,7 @@ fn what_is_acknowledged_survives_connections_that_end() {
             "{beyond} puts were done that were said not to be"
         );
 
-        let deleted = disturbed(&schema, || {
+        let deleted = disturbed(&schema, &ended, || {
             let backend = Arc::clone(&backend);
             async move {
                 let mut answered = Answered::default();

@@ -1,6 +1,7 @@
 //! The server of the tests, and a schema for each of them.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use queue_clock::SystemClock;
 use queue_core::clock::BoxFuture;
@@ -8,6 +9,9 @@ use queue_postgres::PostgresBackend;
 use queue_tests::postgres::PostgresServer;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, NoTls};
+
+/// Long enough for the slowest machine; only a hang meets it.
+pub(crate) const GUARD: Duration = Duration::from_secs(300);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = Builder::new_multi_thread();

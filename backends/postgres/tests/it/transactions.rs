@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, BackendExt as _, Completion, Mark, NewMessage, Token, TransactionOutcome, Written,
+    Attachment, AttachmentPart, Backend, BackendExt as _, Completion, Mark, NewMessage, Token,
+    TransactionOutcome, Written,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::OpenedBackend;
@@ -113,6 +114,10 @@ fn a_connection_whose_commits_may_be_lost_or_to_another_database_is_refused() {
         let store = PostgresStore::open().await;
         for (set_up, told) in [
             ("SET synchronous_commit = off", "`synchronous_commit`"),
+            (
+                "SET default_transaction_isolation = 'repeatable read'",
+                "`repeatable read`",
+            ),
             (
                 "UPDATE version SET identity = gen_random_uuid()",
                 "another database",
@@ -230,5 +235,67 @@ fn a_savepoint_that_was_rolled_back_completes_nothing_although_its_transaction_w
         let unknown = Mark::new(u64::from(u32::MAX), written.mark.token());
         let outcomes = engine.outcomes(&[unknown]).await.expect("answered");
         assert_eq!(outcomes, [TransactionOutcome::RolledBack]);
+    });
+}
+
+#[test]
+fn data_is_stored_and_removed_with_its_message() {
+    server::block_on(async {
+        let store = PostgresStore::open().await;
+        let engine = store.client().transactions().expect("PostgreSQL has them");
+        let mut client = store.schema.connect().await;
+        for (committed, parts) in [(false, 0), (true, 3)] {
+            let transaction = client.transaction().await.expect("begun");
+            let mut message = NewMessage::new("large");
+            message.attachment = Some(Attachment::New(vec![7; 2_500_000].into()));
+            let write = Write::new(vec![(ORDERS.clone(), message)], None);
+            let engine = Arc::clone(&engine);
+            let written = engine.write::<PostgresTransactions, _, _>(&transaction, write);
+            let written = written.expect("its own engine").await.expect("written");
+            if committed {
+                transaction.commit().await.expect("committed");
+                let id = &written.receipts[0].id;
+                let backend = store.client();
+                let end = backend.attachment(&ORDERS, id, None, 2_499_999);
+                let end = end.await.expect("read");
+                assert_eq!(end, AttachmentPart::Data(vec![7].into()));
+            } else {
+                transaction.rollback().await.expect("rolled back");
+            }
+            let count = "SELECT count(*) FROM attachments";
+            let stored = client.query_one(count, &[]).await.expect("counted");
+            assert_eq!(stored.get::<_, i64>(0), parts);
+        }
+    });
+}
+
+#[test]
+fn two_that_create_the_same_queues_neither_wait_for_long_nor_end_each_other() {
+    server::block_on(async {
+        let store = PostgresStore::open().await;
+        let engine = store.client().transactions().expect("PostgreSQL has them");
+        let names = ["one", "two"].map(QueueName::from_static);
+        let put = async |transaction: &tokio_postgres::Transaction<'_>, queue: &QueueName| {
+            let write = Write::new(vec![(queue.clone(), NewMessage::new("it"))], None);
+            let engine = Arc::clone(&engine);
+            let written = engine.write::<PostgresTransactions, _, _>(transaction, write);
+            written.expect("its own engine").await
+        };
+        let (mut first, mut second) = (store.schema.connect().await, store.schema.connect().await);
+        let (first, second) = (first.transaction().await, second.transaction().await);
+        let (first, second) = (first.expect("begun"), second.expect("begun"));
+        put(&first, &names[0]).await.expect("written");
+        put(&second, &names[1]).await.expect("written");
+        for (transaction, queue) in [(&first, &names[1]), (&second, &names[0])] {
+            let refused = put(transaction, queue)
+                .await
+                .expect_err("the other creates it");
+            assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
+        }
+        first.commit().await.expect("committed");
+        put(&second, &names[0]).await.expect("it is there now");
+        second.commit().await.expect("committed");
+        let queues = store.client().list_queues("").await.expect("listed");
+        assert_eq!(queues, names);
     });
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_core::QueueName;
 use queue_core::backend::{Backend as _, BackendExt as _};
 use queue_core::notify::{Notification, Subscriber};
 use queue_tests::postgres::PostgresServer;
 
-use crate::server::{Schema, block_on};
+use crate::server::{GUARD, Schema, block_on};
 
 static ORDERS: QueueName = QueueName::from_static("orders");
 
@@ -32,7 +32,9 @@ impl Subscriber for Consumer {
 }
 
 async fn until(condition: impl Fn() -> bool) {
+    let started = Instant::now();
     while !condition() {
+        assert!(started.elapsed() < GUARD, "it does not come");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
