@@ -16,6 +16,7 @@ use crate::transactions::{Call, Connection, NUMBER, PostgresTransactions, call_b
 /// message beyond the lease.
 const SETTINGS: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4; \
     SET client_connection_check_interval = '5s'; SET idle_in_transaction_session_timeout = '60s'; \
+    SET default_transaction_isolation = 'read committed'; \
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
 /// Opens a connection to the database of a backend, for the application's own tables in it. The connection runs on a task

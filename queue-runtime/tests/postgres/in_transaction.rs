@@ -198,3 +198,32 @@ async fn queues_elsewhere_are_refused() {
     };
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_function_does_wrong_is_a_failed_attempt() {
+    let bank = Bank::open().await;
+    for (number, mistake) in [
+        // An error that the function does not heed.
+        "SELECT 1 / 0",
+        // A constraint that is checked at the commit.
+        "CREATE TEMPORARY TABLE late (x integer UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO late VALUES (1), (1)",
+        "SET LOCAL synchronous_commit = off",
+        "SET LOCAL statement_timeout = 1; SELECT pg_sleep(10)",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        bank.submit(number as i32).await;
+        let handler = entering(&bank, move |call, tx| async move {
+            if call == 0 {
+                drop(tx.batch_execute(mistake).await);
+            }
+            Ok(tx)
+        });
+        let report = drain(&bank.service, handler).await;
+        let info = report.info;
+        assert_eq!((info.completed, info.retried), (1, 1), "{mistake}: {info:?}");
+        let entered = number + 1;
+        bank.assert(entered as i64, 0, entered).await;
+    }
+}

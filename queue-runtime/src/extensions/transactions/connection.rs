@@ -7,7 +7,7 @@ use queue_core::{Disposition, Error, ErrorKind, Failure, FollowUp, Operation};
 use queue_sqlite::Begun;
 use queue_sqlite::rusqlite::{self, Connection, ErrorCode, Transaction, TransactionBehavior};
 
-use super::ending::{failed_with, not_completed, put_back, refuse_promised};
+use super::ending::{failed_with, is_of_the_storage, not_completed, put_back, refuse_promised};
 use crate::kernel::context::Context;
 use crate::kernel::panic::log_caught;
 use crate::kernel::receive::Received;
@@ -132,6 +132,9 @@ fn failed<M>(received: &Received<M>, failure: Failure) -> Disposition {
 /// Whether any statement on the file would meet this error. A table that is locked by its own connection, or an attached
 /// file that cannot be written, is a mistake of the function, and a damaged row is the message's.
 fn is_of_the_file(error: &(dyn std::error::Error + 'static)) -> bool {
+    if error.downcast_ref().is_some_and(is_of_the_storage) {
+        return true;
+    }
     let error = error.downcast_ref::<rusqlite::Error>();
     matches!(
         error.and_then(rusqlite::Error::sqlite_error_code),

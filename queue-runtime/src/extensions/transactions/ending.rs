@@ -22,7 +22,7 @@ pub(super) fn refuse_promised<M>(received: &Received<M>) -> Result<(), Dispositi
 pub(super) fn not_completed<M>(
     received: &Received<M>,
     problem: SettleErrorKind,
-    is_of_driver: fn(&(dyn std::error::Error + 'static)) -> bool,
+    is_outage: IsOutage,
 ) -> Disposition {
     match &problem {
         // A follow-up that can never be stored.
@@ -35,20 +35,22 @@ pub(super) fn not_completed<M>(
         SettleErrorKind::LeaseLost(_) | SettleErrorKind::Expired(_) => {
             put_back(received, problem.into())
         }
-        _ => failed_with(received, problem.into(), is_of_driver),
+        _ => failed_with(received, problem.into(), is_outage),
     }
 }
 
-/// Returns how the message ends: a failure of the storage is not its own. `is_of_driver` tells such a failure among the
-/// driver's errors.
+/// Whether an error says nothing of the message: any other would have met it.
+pub(super) type IsOutage = fn(&(dyn std::error::Error + 'static)) -> bool;
+
+/// Returns how the message ends: an outage of the storage is not its own failure.
 pub(super) fn failed_with<M>(
     received: &Received<M>,
     failure: Failure,
-    is_of_driver: fn(&(dyn std::error::Error + 'static)) -> bool,
+    is_outage: IsOutage,
 ) -> Disposition {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(failure.error());
     while let Some(error) = source {
-        if is_of_driver(error) || error.downcast_ref().is_some_and(is_of_the_storage) {
+        if is_outage(error) {
             return put_back(received, failure);
         }
         source = error.source();
@@ -66,7 +68,7 @@ pub(super) fn put_back<M>(received: &Received<M>, failure: Failure) -> Dispositi
     Failure::postpone(after, error).into()
 }
 
-fn is_of_the_storage(error: &Error) -> bool {
+pub(super) fn is_of_the_storage(error: &Error) -> bool {
     !error.is_lease_gone()
         && !matches!(
             error.kind(),

@@ -7,24 +7,33 @@
 //! The number of the transaction that was begun is remembered: if the function has ended it, nothing is acknowledged in
 //! another.
 
+use std::error::Error as _;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
 use queue_core::internal::LockExt as _;
-use queue_core::{DecodeError, Disposition, Error, ErrorKind, Failure, Message, MessageType};
+use queue_core::{
+    DecodeError, Disposition, Error, ErrorKind, Failure, Message, MessageType, Operation,
+    RetryAdvice,
+};
 use queue_postgres::tokio_postgres::{Client, error::SqlState};
 use queue_postgres::{Ended, Tx};
 use tokio::sync::Semaphore;
 
-use super::ending::{failed_with, not_completed, put_back, refuse_promised};
+use super::ending::{failed_with, is_of_the_storage, not_completed, put_back, refuse_promised};
 use crate::kernel::context::Context;
 use crate::kernel::receive::{
     Call, Erased, ErasedHandler, Handler, HandlerFuture, Incoming, Received, Unfit,
 };
+use crate::kernel::settlement::SettleErrorKind;
 
 /// How many transactions run at once, unless the handler says otherwise.
 const CONNECTIONS: usize = 8;
+
+/// How long a transaction may do nothing before the server ends it, by the setting of its connection.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Creates a handler whose rows are committed together with the message's acknowledgement and its follow-ups, or not at all:
 /// from an async function that gets a transaction on the PostgreSQL database of the queues, and the message (feature
@@ -89,11 +98,15 @@ where
 /// completes nothing.
 ///
 /// Up to eight transactions of a handler run at once, each on a connection of its own, which further messages use again;
-/// [`connections`](Self::connections) sets another number. While a transaction is open, nobody else can receive its message,
-/// even when its lease has ended. The server ends a transaction that does nothing for a minute.
+/// [`connections`](Self::connections) sets another number. The lease is renewed while the function runs. If it is lost
+/// nevertheless, and another consumer has the message, the transaction is rolled back.
 ///
 /// If the server cannot be reached, or ends a transaction because of a deadlock, a conflict with another transaction, or a
-/// shutdown, the error is logged, and the message is postponed: the attempt does not count.
+/// shutdown, the error is logged, and the message is postponed: the attempt does not count. The server ends a transaction
+/// that does nothing for a minute, which is a failed attempt: put a request to another service before the transaction, in a
+/// handler of another message.
+///
+/// The isolation level of the transaction is `read committed`. A function that sets another one has failed.
 ///
 /// With [`idempotent`](crate::ListenerBuilder::idempotent), the result store must be that of the database:
 /// [`QueueService::results`](crate::QueueService::results).
@@ -152,8 +165,14 @@ impl<M: Send + Sync + 'static> Shared<M> {
     }
 
     async fn transact(&self, tx: Tx, received: &Arc<Received<M>>) -> Disposition {
+        let clock = &received.context.clock;
+        let begun_at = clock.monotonic();
         let ended = match (self.work)(tx, Arc::clone(received)).await {
             Ok(ended) => ended,
+            // The server may have ended it, because it did nothing for too long.
+            Err(failure) if clock.monotonic().saturating_sub(begun_at) >= IDLE => {
+                return failure.into();
+            }
             Err(failure) => return failed_with(received, failure, is_of_the_server),
         };
         let (tx, disposition) = ended.into_parts();
@@ -177,6 +196,9 @@ impl<M: Send + Sync + 'static> Shared<M> {
                 let why = "the transaction ended before the function handed it back: the function has ended it";
                 return Disposition::retry(why);
             }
+            if is_unfit(&problem) {
+                return Disposition::retry(problem);
+            }
             return not_completed(received, problem, is_of_the_server);
         }
         match tx.commit().await {
@@ -189,18 +211,34 @@ impl<M: Send + Sync + 'static> Shared<M> {
     }
 }
 
-/// Whether an error of the driver says nothing of the statement: the connection is lost, the server is short of something or
-/// shuts down, or it has ended one of two transactions that hinder each other.
+/// Whether an error says nothing of the statement: the connection is lost, the server is short of something or shuts down,
+/// or it has ended one of two transactions that hinder each other. What is refused for good, such as a row against a
+/// constraint that is checked at the commit, is the function's.
 fn is_of_the_server(error: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return is_of_the_storage(error) && error.retry() != RetryAdvice::Permanent;
+    }
     let Some(error) = error.downcast_ref::<queue_postgres::tokio_postgres::Error>() else {
         return false;
     };
     match error.code().map(SqlState::code) {
         None => error.is_closed(),
         Some("55P03") => true,
-        Some(code) => ["08", "40", "53", "57", "58"]
+        Some(code) => ["08", "40", "53", "57P", "58"]
             .iter()
             .any(|class| code.starts_with(class)),
+    }
+}
+
+/// Whether a write was refused because of the connection, which the function has made so.
+fn is_unfit(problem: &SettleErrorKind) -> bool {
+    match problem {
+        // Follow-ups that can never be stored have a cause, or are named by the put.
+        SettleErrorKind::NotDone(error) => {
+            (error.kind(), error.operation()) == (ErrorKind::InvalidInput, Operation::Apply)
+                && error.source().is_none()
+        }
+        _ => false,
     }
 }
 

@@ -231,7 +231,13 @@ pub(super) fn announce_later(context: &Arc<Context>, mark: Mark, puts: &[(QueueN
 async fn announce_ended(context: &Context, gathered: Vec<(Mark, Pending<Key>)>) {
     let marks: Vec<Mark> = gathered.iter().map(|(mark, _)| *mark).collect();
     let outcomes = match context.backend.transactions() {
-        Some(transactions) => transactions.outcomes(&marks).await,
+        Some(transactions) => tokio::select! {
+            outcomes = transactions.outcomes(&marks) => outcomes,
+            // To be waited for together.
+            () = context.unannounced.another() => {
+                return context.unannounced.put_back(gathered);
+            }
+        },
         None => Ok(Vec::new()),
     };
     let outcomes = outcomes.unwrap_or_else(|error| {

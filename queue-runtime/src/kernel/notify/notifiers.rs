@@ -7,6 +7,7 @@ use queue_core::internal::LockExt as _;
 use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription, Writers,
 };
+use tokio::sync::Notify;
 
 /// The notifiers of one service: that of its storage, and those of its builder.
 #[derive(Debug)]
@@ -121,11 +122,17 @@ impl<'a> Announced<'a> {
 
 /// Messages that were put in an application's transactions, announced when the transactions have ended.
 #[derive(Debug, Default)]
-pub(crate) struct Unannounced(Mutex<OpenTransactions>);
+pub(crate) struct Unannounced {
+    state: Mutex<OpenTransactions>,
+    /// Another transaction was added than those that the task waits for.
+    added: Notify,
+}
 
 #[derive(Debug, Default)]
 struct OpenTransactions {
     pending: Vec<(Mark, Pending<Key>)>,
+    /// The transactions that the task waits for.
+    watched: Vec<Mark>,
     /// Whether a task waits for the end of the transactions.
     is_watched: bool,
 }
@@ -141,11 +148,15 @@ impl Unannounced {
     /// waits for the transaction's end and announces its messages.
     pub(crate) fn add(&self, mark: Mark, messages: &[(QueueName, NewMessage)]) -> bool {
         let mark = mark.without_token();
-        let mut state = self.0.hold();
+        let mut state = self.state.hold();
         let OpenTransactions {
             pending,
+            watched,
             is_watched,
         } = &mut *state;
+        if !watched.contains(&mark) {
+            self.added.notify_one();
+        }
         let at = match pending.iter().position(|(open, _)| *open == mark) {
             Some(at) => at,
             None if pending.len() >= MAX_OPEN => return false,
@@ -168,14 +179,20 @@ impl Unannounced {
     /// Takes the messages added so far, by their transactions. If there are none, the task that announces messages ends,
     /// and the next transaction starts another.
     pub(crate) fn take(&self) -> Option<Vec<(Mark, Pending<Key>)>> {
-        let mut state = self.0.hold();
+        let mut state = self.state.hold();
         state.is_watched = !state.pending.is_empty();
+        state.watched = state.pending.iter().map(|(mark, _)| *mark).collect();
         state.is_watched.then(|| std::mem::take(&mut state.pending))
     }
 
     /// Adds what was taken, and whose transactions have not ended.
     pub(crate) fn put_back(&self, open: Vec<(Mark, Pending<Key>)>) {
-        self.0.hold().pending.extend(open);
+        self.state.hold().pending.extend(open);
+    }
+
+    /// Waits until a transaction is added that the task does not wait for.
+    pub(crate) async fn another(&self) {
+        self.added.notified().await;
     }
 }
 
