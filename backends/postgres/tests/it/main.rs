@@ -4,6 +4,7 @@ mod conformance;
 mod connections;
 mod opening;
 mod outcomes;
+mod plans;
 mod server;
 mod transactions;
 mod upkeep;

@@ -1,0 +1,106 @@
+//! No operation reads more of a long queue than it has to, by plans that were made when the tables were empty.
+
+use std::time::{Duration, Instant};
+
+use queue_core::QueueName;
+use queue_core::backend::{
+    Backend as _, BackendExt as _, ItemSet, NewMessage, Op, PutBackPlace, Swap,
+};
+use queue_core::idempotency::WorkKey;
+use queue_postgres::PostgresBackend;
+
+use crate::server::{GUARD, Schema, block_on};
+
+static ORDERS: QueueName = QueueName::from_static("orders");
+const MESSAGES: i64 = 100_000;
+/// Far more than the operations need, and far fewer than there are messages.
+const MOST: i64 = MESSAGES / 20;
+
+/// Carries out each kind of operation once.
+async fn each_operation(backend: &PostgresBackend, number: u32) {
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    let put = async || {
+        let put = backend.put(&ORDERS, NewMessage::new("one")).await;
+        put.expect("put")
+    };
+    put().await;
+    let received = backend.receive(&ORDERS, 1, MINUTE).await.expect("received");
+    let [message] = &received[..] else {
+        panic!("one is visible");
+    };
+    let (id, receipt) = (&message.id, &message.receipt);
+    let renewed = backend.renew(&ORDERS, id, receipt, MINUTE, None).await;
+    let receipt = renewed.expect("renewed").receipt;
+    let back = PutBackPlace::After(MINUTE);
+    let back = backend.put_back(&ORDERS, id, &receipt, back, None).await;
+    let receipt = back.expect("put back").receipt;
+    let part = backend.attachment(&ORDERS, id, None, 0).await;
+    part.expect("read");
+    backend
+        .delete(&ORDERS, id, &receipt)
+        .await
+        .expect("deleted");
+    let pack = put().await;
+    let items = Op::DeleteItems {
+        queue: ORDERS.clone(),
+        id: pack.id,
+        receipt: pack.receipt,
+        items: ItemSet::from_iter([0]),
+        of: 1,
+    };
+    backend.apply(vec![items].into()).await.expect("deleted");
+    let swap = Swap::new(WorkKey::new("unique", format!("{number}")), "held", MINUTE);
+    let conditional = backend.put_if(&ORDERS, Some(NewMessage::new("two")), &swap);
+    conditional.await.expect("put");
+    backend.peek(&ORDERS, 1).await.expect("peeked");
+    backend.browse(&ORDERS, None, 1).await.expect("browsed");
+    backend.properties(&ORDERS).await.expect("read");
+    let two = backend.receive(&ORDERS, 1, MINUTE).await.expect("received");
+    for message in two {
+        let deleted = backend.delete(&ORDERS, &message.id, &message.receipt);
+        deleted.await.expect("deleted");
+    }
+    let none = backend.receive(&ORDERS, 1, MINUTE).await.expect("received");
+    assert!(none.is_empty());
+}
+
+#[test]
+fn operations_read_a_few_rows_of_many() {
+    block_on(async {
+        let schema = Schema::new();
+        let backend = schema.open().await;
+        backend.ensure_queue(&ORDERS).await.expect("created");
+        each_operation(&backend, 1).await;
+        let client = schema.connect().await;
+        let many = format!(
+            "INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, body)
+             SELECT 1000000 + number, queues.id, now_us() + 3600000000 + number, gen_random_uuid(), now_us(), ''
+             FROM queues, generate_series(1, {MESSAGES}) AS number"
+        );
+        schema.execute(&many).await;
+        // The server publishes what a session has read when the session ends, at the latest.
+        let read = async || {
+            let read = "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = $1
+                    AND relname = 'messages')::bigint
+                + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'messages')";
+            let row = client.query_one(read, &[&schema.name()]).await;
+            row.expect("read").get::<_, i64>(0)
+        };
+        let before = read().await;
+        each_operation(&backend, 2).await;
+        drop(backend);
+        let started = Instant::now();
+        let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+        loop {
+            let row = client.query_one(sessions, &[&schema.name()]).await;
+            if row.expect("counted").get::<_, i64>(0) == 0 {
+                break;
+            }
+            assert!(started.elapsed() < GUARD, "a connection stays");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let read = read().await - before;
+        assert!((1..MOST).contains(&read), "{read} rows were read");
+    });
+}
