@@ -30,6 +30,12 @@ pub mod testing {}
 pub mod sqlite {}
 
 #[cfg_attr(
+    any(not(doctest), feature = "postgres"),
+    doc = include_str!("docs/guide/postgres.md")
+)]
+pub mod postgres {}
+
+#[cfg_attr(
     any(not(doctest), all(feature = "azure", feature = "object-store")),
     doc = include_str!("docs/guide/azure.md")
 )]

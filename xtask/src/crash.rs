@@ -1,5 +1,6 @@
 use std::process::ExitCode;
 
+use crate::step::postgres_missing;
 use crate::{azurite, cargo, mount, preload};
 
 /// The suite that needs nothing but the toolchain.
@@ -12,10 +13,11 @@ const COMPLETE: &str = "cancellation::";
 type Obstacle = fn() -> Option<String>;
 
 /// The suites that need more than the toolchain.
-const WITH_NEEDS: [(&str, Obstacle); 3] = [
+const WITH_NEEDS: [(&str, Obstacle); 4] = [
     ("full_disk", mount::obstacle),
     ("power", preload::obstacle),
     ("harm", || azurite::ensure_installed().err()),
+    ("crash-postgres", postgres_missing),
 ];
 
 /// The suite of an example whose processes are killed.
@@ -35,8 +37,11 @@ pub(crate) fn run(only: Option<&str>, seed: Option<u64>, times: u32) -> ExitCode
     }
     command.args(["--", "--nocapture", "--skip", COMPLETE]);
     if azurite::ensure_installed().is_ok() {
-        // Only what needs Azurite is ignored.
+        // Only what needs Azurite or PostgreSQL is ignored.
         command.arg("--include-ignored");
+        if postgres_missing().is_some() {
+            command.args(["--skip", "postgresql"]);
+        }
     }
     command.args(only);
     command.env("CRASH_TIMES", times.to_string());

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub(crate) const COPIES: &str = "queue-runtime/src/docs/guide/";
 
 /// The pages that are copied, by their paths from the root, with the modules that show them.
-const PAGES: [(&str, &str); 14] = [
+const PAGES: [(&str, &str); 15] = [
     (INDEX, "index"),
     ("README.md", "readme"),
     ("docs/when-not.md", "when_not"),
@@ -20,6 +20,7 @@ const PAGES: [(&str, &str); 14] = [
     ("docs/listener.md", "listener"),
     ("docs/testing.md", "testing"),
     ("docs/sqlite.md", "sqlite"),
+    ("docs/postgres.md", "postgres"),
     ("docs/azure.md", "azure"),
     ("docs/deployment.md", "deployment"),
     ("docs/operating.md", "operating"),

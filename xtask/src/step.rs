@@ -152,7 +152,7 @@ fn nats_server_missing() -> Option<String> {
 const POSTGRES: &str = "/usr/lib/postgresql";
 
 /// Returns the reason if the tests find neither PostgreSQL's programs nor a server.
-fn postgres_missing() -> Option<String> {
+pub(crate) fn postgres_missing() -> Option<String> {
     let is_there =
         Path::new(POSTGRES).is_dir() || std::env::var_os("QUEUE_TEST_POSTGRES").is_some();
     (!is_there).then(|| {

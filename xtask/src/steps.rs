@@ -188,7 +188,7 @@ pub(crate) const TEST: &[Step] = &[
         "",
     ),
     long(waiting(
-        "crashes with PostgreSQL",
+        "kills of processes and of PostgreSQL",
         Need::Postgres,
         &["crash-postgres"],
         "--test-threads=1",

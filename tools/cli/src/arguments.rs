@@ -24,7 +24,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not fou
 /// What every command takes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct General {
-    /// The storage: `sqlite:PATH`, `azure://ACCOUNT`, an Azure connection string, …
+    /// The storage: `sqlite:PATH`, `postgres://…`, `azure://ACCOUNT`, an Azure connection string, …
     ///
     /// A URL that holds a secret belongs in QUEUE_URL: other users see the command line.
     #[arg(long, env = "QUEUE_URL", hide_env_values = true, global = true)]

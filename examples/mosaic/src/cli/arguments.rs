@@ -193,7 +193,7 @@ pub(crate) struct Location {
     /// Folder of blobs and queues; by default `mosaic-data`, and for `run` a temporary one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
-    /// Queues: sqlite:PATH, azure://ACCOUNT, a SAS URL or a connection string; by default a SQLite file
+    /// Queues: sqlite:PATH, postgres://…, azure://ACCOUNT, a SAS URL or a connection string; by default a SQLite file
     /// in the folder
     #[arg(long, value_name = "URL", env = "QUEUE_URL", hide_env_values = true)]
     pub(crate) queue: Option<String>,

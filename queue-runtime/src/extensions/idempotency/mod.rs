@@ -10,7 +10,7 @@
 //! [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent) puts a store in front of a listener's handler;
 //! [`once`](crate::once) is for everything else. Implement [`ResultStore`] for another database.
 //!
-//! What a store has recorded can be listed, looked up and forgotten, in memory and on SQLite. `docs/which-once.md` has
+//! What a store has recorded can be listed, looked up and forgotten, in memory, on SQLite and on PostgreSQL. `docs/which-once.md` has
 //! a table of the scopes of records, among them unique submissions and schedules.
 //!
 //! ```

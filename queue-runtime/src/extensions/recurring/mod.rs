@@ -4,7 +4,7 @@
 //! finds it due, with an id that is derived from the schedule's name and the tick.
 //!
 //! # Guarantees
-//! In memory and on SQLite, each tick is submitted at most once by all processes of the storage, also if they are
+//! In memory, on SQLite and on PostgreSQL, each tick is submitted at most once by all processes of the storage, also if they are
 //! killed, and [`Missed`] decides about ticks that no process submitted in time: the last tick of a schedule is
 //! recorded in the queues' storage, in one step with the tick's message. A schedule that the storage does not know
 //! begins with the first tick after its start.

@@ -22,8 +22,8 @@ impl<M> Submit<M> {
     /// Stores the message as part of a transaction of the application's own connection to the storage: if and only if the
     /// application commits it.
     ///
-    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and `within` returns the `Result` itself. For an
-    /// engine whose driver is asynchronous, the result is a future; see [`StorageTransaction`].
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and `within` returns the `Result` itself. For
+    /// `postgres://…`, it is a `&tokio_postgres::Transaction`, and the result is a future; see [`StorageTransaction`].
     ///
     /// The queue is created, in the transaction, if it does not exist and is not a reply queue. Consumers learn of the
     /// message when the transaction has ended. Blocks the thread while another connection writes, for up to the
@@ -61,12 +61,18 @@ impl<M> Submit<M> {
     /// [`SubmitError`] returns the message. The transaction can go on without the message. After a full disk, an I/O
     /// error or a lack of memory, SQLite may have rolled back the transaction: `Connection::is_autocommit` is true
     /// then, and each further statement would be committed by itself. [`ErrorKind::Unsupported`] if the queues are not
-    /// in a SQLite file; [`ErrorKind::InvalidInput`] if the connection is to another file, or to the queues' file with
-    /// another log, or its `PRAGMA synchronous` is below what the service promises; [`ErrorKind::Storage`],
-    /// permanently, if the file has several hard links, or the connection is to a mount of the file without its folder;
+    /// in a SQLite file or in PostgreSQL; [`ErrorKind::InvalidInput`] if the connection is to another file or database,
+    /// or to the queues' file with another log, or its commits may be lost; [`ErrorKind::Storage`], permanently, if the
+    /// file has several hard links, or the connection is to a mount of the file without its folder;
     /// [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose owner is gone; [`ErrorKind::Timeout`] if
-    /// another connection writes, at once if the transaction has already read: begin it with
+    /// another connection writes, on SQLite at once if the transaction has already read: begin it with
     /// `TransactionBehavior::Immediate`.
+    ///
+    /// [`ErrorKind::Unsupported`]: queue_core::ErrorKind::Unsupported
+    /// [`ErrorKind::InvalidInput`]: queue_core::ErrorKind::InvalidInput
+    /// [`ErrorKind::Storage`]: queue_core::ErrorKind::Storage
+    /// [`ErrorKind::QueueNotFound`]: queue_core::ErrorKind::QueueNotFound
+    /// [`ErrorKind::Timeout`]: queue_core::ErrorKind::Timeout
     pub fn within<E, T>(self, transaction: T) -> T::Output<Result<Submitted, SubmitError<M>>>
     where
         E: Transactions,
@@ -124,6 +130,10 @@ impl<M> Submit<M> {
     /// [`SubmitError`] returns the message. [`ErrorKind::Unsupported`] if the queues are not in a SQLite file;
     /// [`ErrorKind::InvalidInput`] for a reply queue; [`ErrorKind::TooLarge`] for a body of more than 8 MiB,
     /// or a payload that does not fit even when compressed.
+    ///
+    /// [`ErrorKind::Unsupported`]: queue_core::ErrorKind::Unsupported
+    /// [`ErrorKind::InvalidInput`]: queue_core::ErrorKind::InvalidInput
+    /// [`ErrorKind::TooLarge`]: queue_core::ErrorKind::TooLarge
     pub fn encode_for_outbox(self) -> Result<String, SubmitError<M>> {
         let context = Arc::clone(&self.context);
         let (outgoing, message) = self.check_unconditional()?.encode()?;

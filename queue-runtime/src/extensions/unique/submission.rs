@@ -38,7 +38,7 @@ impl<M> Submit<M> {
     /// | while the message is neither completed, poison nor gone, and for this duration at most | [`unique_until_settled`](Self::unique_until_settled) |
     /// | until the key is released | [`release_unique`](Self::release_unique) |
     ///
-    /// In memory and on SQLite the key is recorded in one step with the put, for all processes, and a killed process
+    /// In memory, on SQLite and on PostgreSQL the key is recorded in one step with the put, for all processes, and a killed process
     /// leaves both or neither. A submission of unknown outcome is tried again by itself, and may be repeated, except
     /// for one that is unique [until settled](Self::unique_until_settled). On storages such as Azure, use
     /// [`unique_in`](Self::unique_in).

@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::output::{Listed, listing, note};
 use crate::session::Session;
 
-/// Show the messages of a queue in any state, page by page, without changing anything. Works in memory and on SQLite.
+/// Show the messages of a queue in any state, page by page, without changing anything. Not on Azure.
 ///
 /// Messages come in the order in which they become visible. On Azure, `peek` shows the first visible messages.
 #[derive(Debug, Args)]

@@ -19,7 +19,7 @@ const LARGE: u64 = 16 * 1024 * 1024;
 
 /// Copy the messages of a queue to a file, one line of JSON each, or move the messages to the file.
 ///
-/// Without --move, messages in any state are copied, and nothing is changed: in memory and on SQLite. With --move,
+/// Without --move, messages in any state are copied, and nothing is changed; not on Azure. With --move,
 /// which works on every storage, visible messages are received, written and synced to the disk, and only deleted if the
 /// file is still at its path, with all written lines. If a move is interrupted, messages of the file may be on the
 /// queue too, with the same ids; no message is lost. One process at a time writes a file.

@@ -17,7 +17,7 @@ use crate::input::{self, Input};
 use crate::output::{count, details, indented, note};
 use crate::session::Session;
 
-/// Find the messages with an id, and show everything about them: in memory and on SQLite.
+/// Find the messages with an id, and show everything about them. Not on Azure.
 ///
 /// Copies of a message share its id.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(crate) struct Find {
     id: MessageId,
 }
 
-/// Delete the messages with these ids, in any state. Works in memory and on SQLite.
+/// Delete the messages with these ids, in any state. Not on Azure.
 ///
 /// A consumer that handles such a message is told to stop at the next renewal of the lease, and may have completed the
 /// message by then.
@@ -41,7 +41,7 @@ pub(crate) struct DeleteMessage {
     ids: Vec<MessageId>,
 }
 
-/// Replace the payload of a message; its id and its attempts stay. In memory and on SQLite.
+/// Replace the payload of a message; its id and its attempts stay. Not on Azure.
 ///
 /// Without a new payload on the command line, the payload is opened in the editor that VISUAL or EDITOR names. A
 /// message that a consumer holds cannot be changed.

@@ -14,7 +14,7 @@ use crate::output::table::{number, text};
 use crate::output::{NOT_KNOWN, Table, age, count, escape, note};
 use crate::session::Session;
 
-/// Shows and removes the records of work that is done once, which memory and SQLite keep beside the queues.
+/// Shows and removes the records of work that is done once, which storages but Azure keep beside the queues.
 #[derive(Debug, Args)]
 pub(crate) struct Results {
     #[command(subcommand)]

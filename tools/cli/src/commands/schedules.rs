@@ -11,7 +11,7 @@ use crate::session::Session;
 /// How many schedules are read at once.
 const PAGE: usize = 200;
 
-/// Shows and removes the recorded ticks of schedules: in memory and on SQLite.
+/// Shows and removes the recorded ticks of schedules. Not on Azure.
 #[derive(Debug, Args)]
 pub(crate) struct Schedules {
     #[command(subcommand)]

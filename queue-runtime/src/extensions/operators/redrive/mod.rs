@@ -69,7 +69,7 @@ pub use report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 /// ```
 ///
 /// # Messages that stay
-/// On a storage that can be browsed, in memory and on SQLite, a redrive receives no messages: what it leaves is not
+/// On a storage that can be browsed, as all but Azure, a redrive receives no messages: what it leaves is not
 /// touched, and invisible messages are left. On storage that cannot be browsed, as on Azure, a redrive receives the
 /// messages, each for a minute, and hands back a message that it leaves at once, or at its end if the storage returns
 /// the message a second time. A receive by a redrive does not count as an attempt of a consumer of the poison queue,
