@@ -28,7 +28,12 @@ const SCRIPT: &str = r#"
 set -e
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-control() { "$BIN/pg_ctl" -D "$folder/data" -w -l "$folder/log" -o "-p $PORT -k $folder -c listen_addresses=127.0.0.1" "$@" >/dev/null || { cat "$folder/log" >&2; exit 1; }; }
+encrypted=
+if [ -n "$CERTIFICATE" ]; then
+    (umask 077; printf %s "$CERTIFICATE" >"$folder/certificate"; printf %s "$KEY" >"$folder/key")
+    encrypted="-c ssl=on -c ssl_cert_file=$folder/certificate -c ssl_key_file=$folder/key"
+fi
+control() { "$BIN/pg_ctl" -D "$folder/data" -w -l "$folder/log" -o "-p $PORT -k $folder -c listen_addresses=127.0.0.1 $encrypted" "$@" >/dev/null || { cat "$folder/log" >&2; exit 1; }; }
 "$BIN/initdb" -D "$folder/data" -U postgres -A trust --no-sync >"$folder/initdb" 2>&1 || { cat "$folder/initdb" >&2; exit 1; }
 control start
 echo started
@@ -58,6 +63,18 @@ impl PostgresServer {
     /// # Errors
     /// If PostgreSQL is not installed, or does not start; then with its output.
     pub fn start() -> Result<Self, Error> {
+        Self::launch("", "")
+    }
+
+    /// Starts a server as [`start`](Self::start) does, which accepts encrypted connections too. Certificate and key are PEM.
+    ///
+    /// # Errors
+    /// The errors of [`start`](Self::start).
+    pub fn start_encrypted(certificate: &str, key: &str) -> Result<Self, Error> {
+        Self::launch(certificate, key)
+    }
+
+    fn launch(certificate: &str, key: &str) -> Result<Self, Error> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         // The server refuses to run as root.
         let is_root = Command::new("id").arg("-u").output()?.stdout == b"0\n";
@@ -72,6 +89,8 @@ impl PostgresServer {
             .args(["-c", SCRIPT])
             .env("BIN", programs()?)
             .env("PORT", port.to_string())
+            .env("CERTIFICATE", certificate)
+            .env("KEY", key)
             // The user without rights has no other place.
             .current_dir("/tmp")
             .stdin(Stdio::piped())

@@ -64,8 +64,8 @@ const BULK: usize = 256 * 1024;
 /// database then may see leases prolonged by the step.
 ///
 /// # Connections
-/// A backend has four connections, which are made when they are first needed and again when lost, and needs sessions: a
-/// pooler between must not be in transaction mode. Connections are not encrypted in this release, and a URL with `sslmode=require` is refused.
+/// A backend has five connections, which are made when they are first needed and again when lost, and needs sessions: a
+/// pooler between must not be in transaction mode. A server that does not answer for a minute is given up.
 ///
 /// # Wake-ups
 /// Other processes learn of a message by NOTIFY, after its commit: at once for the first message, then at most every five

@@ -59,6 +59,8 @@ impl PostgresBuilder {
     /// |---|---|---|
     /// | `schema` | the schema of the tables, which is created unless it exists | `queues` |
     /// | `max_delay` | the longest delay of a message, such as `30d` | `7d` |
+    /// | `sslmode` | `verify-full` or `require`: connections are encrypted (feature `tls`), and the server's certificate is verified | not encrypted |
+    /// | `sslrootcert` | a file with the certificates, in PEM, of the authorities that may sign the server's | those that the system trusts |
     ///
     /// `clock` times the pauses of those who wait for results of the [result store](PostgresBackend::results).
     ///
@@ -92,8 +94,9 @@ impl PostgresBuilder {
             schema,
             capabilities,
             uri,
+            encryption,
         } = self.options;
-        let server = Arc::new(Server::new(config, schema));
+        let server = Arc::new(Server::new(config, encryption, schema));
         let mut link = Link::new(Arc::clone(&server));
         let opened = link.session().await;
         let session = opened.map_err(|failure| failure.into_error(Operation::Open, None))?;

@@ -1,5 +1,8 @@
 //! Errors of the engine, and what an error of the server proves.
 
+#[cfg(feature = "sqlx")]
+use std::error::Error as StdError;
+
 use queue_core::backend::FoundRecord;
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
@@ -63,6 +66,23 @@ impl Failure {
             trouble.outcome = Outcome::NotDone;
         }
         self
+    }
+
+    /// The failure of a statement of an application's driver, before a commit, with the server's code if it has answered.
+    #[cfg(feature = "sqlx")]
+    pub(crate) fn of_another_driver(
+        code: Option<&SqlState>,
+        error: &(dyn StdError + 'static),
+    ) -> Self {
+        let (kind, retry) = code.map_or((ErrorKind::Unreachable, None), kind_of);
+        Self::Trouble(Trouble {
+            kind,
+            retry,
+            outcome: Outcome::NotDone,
+            unsent: false,
+            is_refusal: code.is_some(),
+            cause: Cause(error_chain(error)),
+        })
     }
 
     /// The failure of a server that does not answer.

@@ -171,3 +171,50 @@ BEGIN
     END IF;
     RETURN jsonb_build_object('receipts', receipts);
 END $$;
+
+-- Submits a message from SQL, such as a trigger's, in the transaction that is open. Returns the id of the message. Creates
+-- the queue if it is missing. What is wrong is an error, so that nothing is lost.
+CREATE FUNCTION submit(
+    queue text, kind text, payload jsonb, delay interval DEFAULT '0', request_id text DEFAULT NULL, version integer DEFAULT 1
+) RETURNS text LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+DECLARE
+    id text := gen_random_uuid();
+    at bigint := now_us();
+    wait bigint := (extract(epoch FROM delay) * 1000000)::bigint;
+    event text;
+BEGIN
+    IF queue IS NULL OR queue !~ '^[a-z0-9](-?[a-z0-9])*$' OR length(queue) NOT BETWEEN 3 AND 63
+        OR starts_with(queue, 'queue-replies-') THEN
+        RAISE EXCEPTION 'the name of the queue is %', coalesce(quote_literal(queue), 'NULL') USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Allowed are 3 to 63 lower-case letters, digits and single hyphens between them, but no reply queue.';
+    ELSIF kind IS NULL OR kind = '' OR octet_length(kind) > 1024 THEN
+        RAISE EXCEPTION 'the kind has % bytes', coalesce(octet_length(kind), 0) USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Allowed are 1 to 1024: the `kind` of the type that handles the message.';
+    ELSIF payload IS NULL THEN
+        RAISE EXCEPTION 'the payload is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Allowed is JSON, also `null`.';
+    ELSIF wait IS NULL OR wait NOT BETWEEN 0 AND 604800000000 THEN
+        RAISE EXCEPTION 'the delay is %', coalesce(delay::text, 'NULL') USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Allowed are 0 to 7 days.';
+    ELSIF octet_length(coalesce(request_id, id)) NOT BETWEEN 1 AND 1024 THEN
+        RAISE EXCEPTION 'the request id has % bytes', octet_length(request_id) USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Allowed are 1 to 1024.';
+    ELSIF version IS NULL OR version < 1 THEN
+        RAISE EXCEPTION 'the version is %', coalesce(version::text, 'NULL') USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Allowed are numbers from 1.';
+    END IF;
+    event := jsonb_build_object(
+        'specversion', '1.0', 'id', id, 'source', 'postgresql', 'type', kind, 'datacontenttype', 'application/json',
+        'time', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'dataversion', version, 'requestid', coalesce(request_id, id), 'queueuri', 'postgres:///{schema}/' || queue, 'data', payload);
+    IF octet_length(event) > 49152 THEN
+        RAISE EXCEPTION 'the message has % bytes', octet_length(event) USING ERRCODE = 'program_limit_exceeded',
+            HINT = 'Allowed are 49152: store large data in a table of your own, and submit its key.';
+    END IF;
+    INSERT INTO queues (name, metadata) VALUES (submit.queue, '{}') ON CONFLICT DO NOTHING;
+    IF NOT (SELECT is_put FROM put_all(at, ARRAY[queue], ARRAY[convert_to(event, 'UTF8')], ARRAY[wait], ARRAY[NULL::bigint])) THEN
+        RAISE EXCEPTION 'the queue was deleted meanwhile' USING ERRCODE = 'serialization_failure';
+    END IF;
+    PERFORM pg_notify(channel(queue), json_build_object(
+        'messages', 1, 'bytes', octet_length(event), 'visible_in_ms', (wait + 999) / 1000)::text);
+    RETURN id;
+END $$;

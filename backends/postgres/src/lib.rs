@@ -3,10 +3,10 @@
 //! | module | contents |
 //! |---|---|
 //! | `backend`, `results` | the contracts: [`PostgresBackend`], [`PostgresResults`] |
-//! | `builder`, `options` | opening, and what a URL says |
+//! | `builder`, `options`, `tls` | opening, what a URL says, and encrypted connections |
 //! | `writer` | the task that writes messages and records, in transactions that callers share; `runs`, the operations that share a statement |
 //! | `receiver` | the task that receives; `marks`, where each queue is read from |
-//! | `transactions`, `tx` | messages in transactions of the application, and the transactions of handlers |
+//! | `transactions`, `tx`, `sqlx` | messages in transactions of the application, the transactions of handlers, and those of another driver |
 //! | `session` | connections, each owned by one task |
 //! | `notifier` | the task that announces messages to other processes, and hears of theirs |
 //! | `messages`, `attachments`, `records`, `queues` | the statements |
@@ -14,8 +14,8 @@
 //! | `schema` | the tables, and what a server must be like |
 //! | `failure` | errors, and what they prove |
 //!
-//! Each process has four connections for each open backend: for writes, for receives, for reads and changes of queues,
-//! and for wake-ups.
+//! Each process has five connections for each open backend: for writes, for large attachments, for receives, for reads and
+//! changes of queues, and for wake-ups.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -34,6 +34,10 @@ mod results;
 mod runs;
 mod schema;
 mod session;
+#[cfg(feature = "sqlx")]
+mod sqlx;
+#[cfg(feature = "tls")]
+mod tls;
 mod transactions;
 mod tx;
 mod upkeep;

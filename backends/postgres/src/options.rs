@@ -1,5 +1,7 @@
 //! What a URL says: the server, the database, the schema, and the limits.
 
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
@@ -30,6 +32,20 @@ pub(crate) struct Options {
     pub(crate) capabilities: Capabilities,
     /// The start of the URIs of queues, without user information.
     pub(crate) uri: String,
+    /// What encrypts connections, if they are.
+    pub(crate) encryption: Option<Encryption>,
+}
+
+/// What encrypts connections.
+#[derive(Clone)]
+pub(crate) struct Encryption(
+    #[cfg(feature = "tls")] pub(crate) tokio_postgres_rustls::MakeRustlsConnect,
+);
+
+impl fmt::Debug for Encryption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Encryption")
+    }
 }
 
 impl Options {
@@ -43,12 +59,16 @@ impl Options {
         }
         let mut capabilities = capabilities();
         let mut schema = DEFAULT_SCHEMA.to_owned();
+        let mut authorities = None;
         let mut of_driver = Vec::new();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = percent_decode_str(value).decode_utf8_lossy();
             match name {
                 "schema" => schema = checked_schema(&value)?,
+                "sslrootcert" => authorities = Some(PathBuf::from(&*value)),
+                // Each encrypted connection is verified so.
+                "sslmode" if value == "verify-full" => of_driver.push("sslmode=require"),
                 "max_delay" => capabilities.max_delay = parse_max_delay(&value)?,
                 _ => of_driver.push(option),
             }
@@ -60,14 +80,22 @@ impl Options {
         // The driver's error names the option, but quotes no value.
         let parsed = address.parse::<Config>();
         let mut config = parsed.map_err(|error| {
-            refused("the driver cannot read the URL; besides its options, `schema` and `max_delay` are allowed")
+            refused("the driver cannot read the URL; besides its options, `schema`, `max_delay` and `sslrootcert` are allowed")
                 .with_source(error)
         })?;
-        if !matches!(config.get_ssl_mode(), SslMode::Disable | SslMode::Prefer) {
-            return Err(refused(
-                "connections are not encrypted in this release; allowed is `sslmode=disable` or `sslmode=prefer`",
-            ));
-        }
+        let encryption = match config.get_ssl_mode() {
+            SslMode::Require => Some(encryption(authorities.as_deref())?),
+            _ if authorities.is_some() => {
+                return Err(refused(
+                    "the option `sslrootcert` needs `sslmode=verify-full`, without which connections are not encrypted",
+                ));
+            }
+            _ => {
+                // Not tried: a certificate that nobody can verify, such as Debian's, would be an error.
+                config.ssl_mode(SslMode::Disable);
+                None
+            }
+        };
         // After a failover, another host is the primary.
         if config.get_hosts().len() > 1 && !query.contains("target_session_attrs") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -97,8 +125,22 @@ impl Options {
             schema,
             capabilities,
             uri,
+            encryption,
         })
     }
+}
+
+#[cfg(feature = "tls")]
+fn encryption(authorities: Option<&Path>) -> Result<Encryption> {
+    crate::tls::connector(authorities).map(Encryption)
+}
+
+#[cfg(not(feature = "tls"))]
+fn encryption(_: Option<&Path>) -> Result<Encryption> {
+    let error = Error::new(ErrorKind::Unsupported, Operation::Open);
+    Err(error.unsent().with_detail(
+        "encrypted connections need the feature `tls` of `queue-postgres`, which is `postgres-tls` of `queue-runtime`",
+    ))
 }
 
 fn capabilities() -> Capabilities {
@@ -140,7 +182,7 @@ fn uri(config: &Config, schema: &str) -> String {
     format!("postgres://{hosts}/{database}/{schema}")
 }
 
-fn refused(detail: impl Into<String>) -> Error {
+pub(crate) fn refused(detail: impl Into<String>) -> Error {
     let error = Error::new(ErrorKind::InvalidInput, Operation::Open);
     error.with_detail(detail).unsent()
 }
@@ -178,7 +220,8 @@ mod tests {
             "postgres://me:secret@host/db?schema=a%22b",
             "postgres://me:secret@host/db?max_delay=1s",
             "postgres://me:secret@host/db?no_option=1",
-            "postgres://me:secret@host/db?sslmode=require",
+            "postgres://me:secret@host/db?sslrootcert=authorities.pem",
+            "postgres://me:secret@host/db?sslmode=verify-full&sslrootcert=/no/such/file",
         ] {
             let error = Options::parse(url).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");

@@ -11,16 +11,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::{FromSql, ToSql};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Notification, Row, Statement};
+use tokio_postgres::{
+    AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, Statement,
+};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
 use crate::failure::{Failure, Result};
+use crate::options::Encryption;
 use crate::schema::{check_identity, check_server};
 
 /// What every session sets. Plans are pinned: each statement reads by an index, one row after the other, whatever the
@@ -44,6 +48,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Server {
     config: Config,
+    encryption: Option<Encryption>,
     schema: String,
     /// The identity of the tables, once they were opened.
     store: OnceLock<Uuid>,
@@ -87,9 +92,10 @@ pub(crate) struct Link {
 }
 
 impl Server {
-    pub(crate) fn new(config: Config, schema: String) -> Self {
+    pub(crate) fn new(config: Config, encryption: Option<Encryption>, schema: String) -> Self {
         Self {
             config,
+            encryption,
             schema,
             store: OnceLock::new(),
             time: Mutex::new(ServerTime {
@@ -139,21 +145,20 @@ impl Server {
         notified: Notified,
         settings: &str,
     ) -> Result<(Client, JoinHandle<()>)> {
-        let connected = self.config.connect(NoTls).await;
-        let (client, mut connection) = connected.map_err(|error| Failure::unconnected(&error))?;
-        let running = tokio::spawn(async move {
-            loop {
-                match poll_fn(|context| connection.poll_message(context)).await {
-                    Some(Ok(AsyncMessage::Notification(notification))) => notified(&notification),
-                    Some(Ok(other)) => debug!(?other, "PostgreSQL sent something"),
-                    // Whoever waits for an answer has the error too.
-                    Some(Err(error)) => {
-                        return debug!(%error, "a connection to PostgreSQL was lost");
-                    }
-                    None => return,
-                }
+        let unconnected = |error| Failure::unconnected(&error);
+        let (client, running) = match &self.encryption {
+            #[cfg(feature = "tls")]
+            Some(Encryption(tls)) => {
+                let connected = self.config.connect(tls.clone()).await;
+                let (client, connection) = connected.map_err(unconnected)?;
+                (client, run(connection, notified))
             }
-        });
+            _ => {
+                let connected = self.config.connect(NoTls).await;
+                let (client, connection) = connected.map_err(unconnected)?;
+                (client, run(connection, notified))
+            }
+        };
         // After a failover, this may be another server than the one that was opened.
         check_server(&client).await.map_err(Failure::Unfit)?;
         if let Some(store) = self.store.get() {
@@ -170,6 +175,27 @@ impl Server {
         let connected = self.connect(Box::new(|_| {}), settings).await;
         connected.map(|(client, _)| client)
     }
+}
+
+/// Runs a connection on a task.
+fn run<S, T>(mut connection: Connection<S, T>, notified: Notified) -> JoinHandle<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    tokio::spawn(async move {
+        loop {
+            match poll_fn(|context| connection.poll_message(context)).await {
+                Some(Ok(AsyncMessage::Notification(notification))) => notified(&notification),
+                Some(Ok(other)) => debug!(?other, "PostgreSQL sent something"),
+                // Whoever waits for an answer has the error too.
+                Some(Err(error)) => {
+                    return debug!(%error, "a connection to PostgreSQL was lost");
+                }
+                None => return,
+            }
+        }
+    })
 }
 
 impl ServerTime {

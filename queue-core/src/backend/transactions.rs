@@ -139,7 +139,8 @@ impl dyn Transactions {
     message = "`{Self}` is not a transaction of a storage",
     label = "not a transaction",
     note = "with `sqlite:PATH`, it is a `&rusqlite::Transaction` of the version in `queue_runtime::sqlite::rusqlite`; with \
-            `postgres://…`, a `&tokio_postgres::Transaction` of that in `queue_runtime::postgres::tokio_postgres`"
+            `postgres://…`, a `&tokio_postgres::Transaction` of that in `queue_runtime::postgres::tokio_postgres`, or \
+            with the feature `postgres-sqlx` a `&mut sqlx::PgConnection`"
 )]
 pub trait StorageTransaction<E: Transactions>: Sized {
     /// What a method returns that writes in the transaction: `T`, or a future of it.

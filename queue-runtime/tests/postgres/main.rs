@@ -3,4 +3,5 @@
 mod bank;
 mod in_transaction;
 mod strikes;
+mod submit;
 mod wakeups;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::bank::{Bank, GUARD, Notice};
 
 #[derive(Debug)]
-struct Hourly;
+pub(crate) struct Hourly;
 
 impl IdlePolicy for Hourly {
     fn delay(&self, _: Idle) -> Duration {

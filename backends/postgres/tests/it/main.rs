@@ -2,10 +2,14 @@
 
 mod conformance;
 mod connections;
+#[cfg(feature = "tls")]
+mod encryption;
 mod opening;
 mod outcomes;
 mod plans;
 mod server;
+#[cfg(feature = "sqlx")]
+mod sqlx;
 mod transactions;
 mod upkeep;
 mod wakeups;

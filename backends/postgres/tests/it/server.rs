@@ -45,6 +45,12 @@ impl Schema {
         &self.name
     }
 
+    /// The URL of the database, for other drivers.
+    #[cfg(feature = "sqlx")]
+    pub(crate) fn address(&self) -> &str {
+        &self.url
+    }
+
     pub(crate) fn url(&self) -> String {
         let Self { name, url } = self;
         format!("{url}?schema={name}&application_name={name}")
