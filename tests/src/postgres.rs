@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Error, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 /// The variable with the URL of a running server, in place of one that is started.
 const VARIABLE: &str = "QUEUE_TEST_POSTGRES";
@@ -127,21 +127,31 @@ impl PostgresServer {
 }
 
 impl PostgresServer {
-    /// Ends a connection of a client, whatever it does, by `psql`.
+    /// Ends a connection of a client, whatever it does.
     pub fn end_a_connection(&self) {
         const END: &str = "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity \
             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS one";
 
-        let ended = programs().and_then(|programs| {
-            Command::new(programs.join("psql"))
-                .args(["--quiet", "--no-psqlrc", "--command", END, &self.url])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status()
-        });
-        if let Err(error) = ended {
+        // It may end nobody's, or fail while the server restarts.
+        if let Err(error) = self.psql(END) {
             eprintln!("no connection was ended: {error}");
         }
+    }
+
+    /// Executes SQL, by `psql`.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn execute(&self, sql: &str) {
+        let output = self.psql(sql).expect("psql runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+    }
+
+    fn psql(&self, sql: &str) -> Result<Output, Error> {
+        let mut command = Command::new(programs()?.join("psql"));
+        command.args(["--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1"]);
+        command.args(["--command", sql, &self.url]).output()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::notifier::PostgresNotifier;
 use crate::options::Options;
 use crate::receiver::Receiver;
 use crate::results::PostgresResults;
-use crate::schema::{identity, migrate};
+use crate::schema::{identity, migrate, script};
 use crate::session::{Asker, Link, Server};
 use crate::transactions::{Forgotten, PostgresTransactions};
 use crate::upkeep;
@@ -75,6 +75,13 @@ impl PostgresBuilder {
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.options.capabilities.max_body = bytes;
         self
+    }
+
+    /// Returns the SQL by which an administrator creates the schema and its tables, for programs that may not: in a
+    /// transaction. `role` gets the rights to run programs.
+    #[must_use]
+    pub fn script(&self, role: Option<&str>) -> String {
+        script(&self.options.schema, role)
     }
 
     /// Opens the queues. Requires a Tokio runtime with I/O and timers enabled, which has to run as long as the backend

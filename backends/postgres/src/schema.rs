@@ -109,12 +109,29 @@ async fn migrate_locked(client: &Client, schema: &str) -> Result<()> {
         let create = format!("CREATE SCHEMA \"{schema}\"");
         client.batch_execute(&create).await.map_err(opening)?;
     }
-    let create = format!("SET LOCAL search_path = \"{schema}\"; {}", script(schema));
+    let create = format!("SET LOCAL search_path = \"{schema}\"; {}", tables(schema));
     client.batch_execute(&create).await.map_err(opening)
 }
 
+/// Returns the SQL that creates everything, and gives a role the rights to use it.
+pub(crate) fn script(schema: &str, role: Option<&str>) -> String {
+    let role = role.map(|role| role.replace('"', "\"\""));
+    let grant = role.map(|role| {
+        format!(
+            "\nGRANT USAGE ON SCHEMA \"{schema}\" TO \"{role}\";\n\
+             GRANT ALL ON ALL TABLES IN SCHEMA \"{schema}\" TO \"{role}\";\n\
+             GRANT ALL ON ALL SEQUENCES IN SCHEMA \"{schema}\" TO \"{role}\";"
+        )
+    });
+    format!(
+        "BEGIN;\nCREATE SCHEMA \"{schema}\";\nSET LOCAL search_path = \"{schema}\";\n{}{}\nCOMMIT;\n",
+        tables(schema),
+        grant.unwrap_or_default(),
+    )
+}
+
 /// Returns the statements that create everything, in the schema that is set.
-fn script(schema: &str) -> String {
+fn tables(schema: &str) -> String {
     let put_all = format!(
         "CREATE FUNCTION put_all(bigint, text[], bytea[], bigint[], bigint[]) RETURNS TABLE (
             now bigint, is_put boolean, seq bigint, nonce uuid, visible_at bigint, expires_at bigint

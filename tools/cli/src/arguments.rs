@@ -2,6 +2,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ColorChoice, Parser, Subcommand};
 
+#[cfg(feature = "postgres")]
+use crate::commands::schema;
 use crate::commands::{
     backup, browse, check, completions, cost, export, import, list, message, metadata, pause,
     payloads, peek, properties, queue, receive, redrive, results, schedules, serve, submit, watch,
@@ -95,6 +97,8 @@ pub(crate) enum Command {
     Payloads(payloads::Payloads),
     Backup(backup::Backup),
     Check(check::Check),
+    #[cfg(feature = "postgres")]
+    Schema(schema::Schema),
     Cost(cost::Cost),
     Serve(serve::Serve),
     Completions(completions::Completions),

@@ -19,6 +19,8 @@ pub(crate) mod receive;
 pub(crate) mod redrive;
 pub(crate) mod results;
 pub(crate) mod schedules;
+#[cfg(feature = "postgres")]
+pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod submit;
 pub(crate) mod watch;
@@ -53,6 +55,8 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Check(check) => return check::run(check, &general).await,
         Command::Backup(backup) => return backup::run(backup, &general).await,
         Command::Serve(serve) => return serve.run(&general).await,
+        #[cfg(feature = "postgres")]
+        Command::Schema(schema) => return schema::run(schema, &general),
         _ => Missing::Report,
     };
     let session = &Session::open(&general, missing).await?;
@@ -86,5 +90,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         | Command::Serve(_) => {
             unreachable!("they need no session")
         }
+        #[cfg(feature = "postgres")]
+        Command::Schema(_) => unreachable!("it needs no session"),
     }
 }

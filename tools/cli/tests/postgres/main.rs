@@ -76,3 +76,24 @@ fn moved(storage: &Storage) {
     assert_eq!(imported["messages"], 3, "{imported}");
     storage.out(&["clear", "orders", "--yes"]);
 }
+
+#[test]
+fn an_administrator_creates_the_schema_for_a_role_that_may_not() {
+    let server = PostgresServer::start().unwrap_or_else(|error| panic!("{error}"));
+    server.execute("CREATE ROLE shop LOGIN");
+    let storage = Storage {
+        url: format!(
+            "{}?schema=orders",
+            server.url().replace("postgres@", "shop@")
+        ),
+        ..Storage::new()
+    };
+    storage
+        .run(&["create", "orders"])
+        .failed(1, "permission denied");
+    let script = storage.out(&["schema", "--role", "shop"]);
+    server.execute(&script);
+    storage.out(&["create", "orders"]);
+    storage.out(&["submit", "orders", "--kind", "shop.order", "{}"]);
+    assert_eq!(storage.json(&["browse", "orders"]).len(), 1);
+}
