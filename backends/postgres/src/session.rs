@@ -5,7 +5,6 @@
 //! next request.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -298,23 +297,12 @@ impl Session {
         sql: &'static str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>> {
-        let statement = match self.statements.entry(sql) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let prepared = timeout(SILENCE, self.client.prepare(sql)).await;
-                let prepared = match prepared {
-                    Ok(prepared) => prepared.map_err(Failure::from),
-                    Err(_) => Err(Failure::silent()),
-                };
-                match prepared {
-                    Ok(prepared) => new.insert(prepared),
-                    Err(failure) => {
-                        self.is_given_up |= !failure.is_refusal();
-                        return Err(failure.not_done());
-                    }
-                }
-            }
-        };
+        if !self.statements.contains_key(sql) {
+            let prepared = timeout(SILENCE, self.client.prepare(sql)).await;
+            let prepared = self.answered(prepared).map_err(Failure::not_done)?;
+            self.statements.insert(sql, prepared);
+        }
+        let statement = &self.statements[sql];
         let answered = timeout(SILENCE, self.client.query(statement, parameters)).await;
         self.answered(answered)
     }

@@ -46,24 +46,39 @@ const SQL: [&str; 3] = ["queue-sqlite", "rusqlite", "libsqlite3-sys"];
 const AZURE: [&str; 3] = ["queue-azure", "azure_core", "hyper"];
 const TLS: [&str; 2] = ["rustls", "aws-lc-rs"];
 const NATS: [&str; 2] = ["queue-nats", "async-nats"];
+const POSTGRES: [&str; 2] = ["queue-postgres", "tokio-postgres"];
 
 #[test]
 fn an_application_on_azure_compiles_no_sql() {
     assert_compiled(
         "azure",
         &[&AZURE[..], &TLS].concat(),
-        &[&SQL[..], &NATS].concat(),
+        &[&SQL[..], &NATS, &POSTGRES].concat(),
     );
 }
 
 #[test]
+fn an_application_on_postgresql_compiles_neither_another_engine_nor_tls_nor_sqlx() {
+    let others = [&SQL[..], &AZURE, &TLS, &NATS, &["sqlx"]].concat();
+    assert_compiled("postgres", &POSTGRES, &others);
+}
+
+#[test]
 fn an_application_on_sqlite_compiles_no_tls() {
-    assert_compiled("sqlite", &SQL, &[&AZURE[..], &TLS, &NATS].concat());
+    assert_compiled(
+        "sqlite",
+        &SQL,
+        &[&AZURE[..], &TLS, &NATS, &POSTGRES].concat(),
+    );
 }
 
 #[test]
 fn an_application_in_memory_compiles_no_engine() {
-    assert_compiled("", &[], &[&SQL[..], &AZURE, &TLS, &NATS].concat());
+    assert_compiled(
+        "",
+        &[],
+        &[&SQL[..], &AZURE, &TLS, &NATS, &POSTGRES].concat(),
+    );
 }
 
 #[test]
