@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
 //! | `sqlite`, `raw`, `writer` | SQLite: ours, a bare `rusqlite` loop, and a bare writer thread |
+//! | `postgres` | PostgreSQL: ours, and a bare connection |
 //! | `processes`, `backlog` | SQLite: two processes on one file; many waiting messages |
 //! | `inspect` | the command line `queues` on many waiting messages |
 //! | `page` | the mosaic's page and its command line |
@@ -47,6 +48,7 @@ mod packs;
 mod page;
 mod peers;
 mod pickup;
+mod postgres;
 mod processes;
 mod raw;
 mod report;
@@ -131,6 +133,8 @@ enum Engine {
     Sqlite,
     /// As `sqlite`, with `synchronous=NORMAL`.
     Normal,
+    /// PostgreSQL: ours, and a bare connection with as many messages in each statement.
+    Postgres,
     /// `submit_all` and a bare `rusqlite` loop, on SQLite.
     Bulk,
     /// Large messages: as they are, compressed, attached, and in a folder, on SQLite.
@@ -213,6 +217,7 @@ impl Engine {
             Self::Envelope => envelope::measure(options),
             Self::Sqlite => sqlite::measure(options, Synchronous::Full),
             Self::Normal => sqlite::measure(options, Synchronous::Normal),
+            Self::Postgres => postgres::measure(options),
             Self::Bulk => sqlite::measure_bulk(options),
             Self::Large => {
                 let mut tables = large::measure(options)?;

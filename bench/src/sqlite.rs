@@ -86,7 +86,11 @@ pub(crate) fn measure(options: &Options, synchronous: Synchronous) -> Outcome<Ve
     Ok(vec![table])
 }
 
-async fn ours_on(url: &str, messages: u32, tasks: u32) -> Outcome<(f64, f64, Option<f64>)> {
+pub(crate) async fn ours_on(
+    url: &str,
+    messages: u32,
+    tasks: u32,
+) -> Outcome<(f64, f64, Option<f64>)> {
     let service = QueueService::connect(url).await?;
     let submit = ours::submit(&service, messages, tasks).await?;
     let accept = ours::accept(&service, messages, tasks).await?;
@@ -96,7 +100,7 @@ async fn ours_on(url: &str, messages: u32, tasks: u32) -> Outcome<(f64, f64, Opt
 }
 
 /// A bare program's consuming is compared with a listener, too.
-fn without_listener((insert, consume): (f64, f64)) -> (f64, f64, Option<f64>) {
+pub(crate) fn without_listener((insert, consume): (f64, f64)) -> (f64, f64, Option<f64>) {
     (insert, consume, Some(consume))
 }
 
@@ -134,7 +138,7 @@ pub(crate) fn measure_bulk(options: &Options) -> Outcome<Vec<Table>> {
 }
 
 /// The size of a message's stored body, with its envelope.
-async fn stored_size() -> Outcome<usize> {
+pub(crate) async fn stored_size() -> Outcome<usize> {
     let backend = Arc::new(MemoryBackend::new(Arc::new(SystemClock::new())));
     let service = QueueService::with_backend(Arc::clone(&backend) as Arc<dyn Backend>);
     let service = service.connect().await?;
