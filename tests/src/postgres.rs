@@ -26,6 +26,8 @@ struct Process {
 /// the input ends.
 const SCRIPT: &str = r#"
 set -e
+# A signal to the group of the tests ends them, and so the input.
+trap '' HUP INT TERM
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 encrypted=
