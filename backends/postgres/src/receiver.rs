@@ -46,17 +46,20 @@ const CLAIM: &str = concat!(
     FROM clock LEFT JOIN target ON true LEFT JOIN m ON true ORDER BY was_visible_at, seq"
 );
 
-/// Removes messages that have expired, from the head of the queue.
-const REMOVE_EXPIRED: &str = "WITH picked AS MATERIALIZED (
+/// Removes messages that have expired, from the head of the queue: what comes behind is not looked at.
+const REMOVE_EXPIRED: &str = "WITH head AS MATERIALIZED (
         SELECT seq FROM messages WHERE queue = (SELECT id FROM queues WHERE name = $1)
-            AND visible_at >= $2 AND visible_at <= $3 AND expires_at <= $3
-        ORDER BY visible_at, seq LIMIT $4 FOR UPDATE SKIP LOCKED
+            AND visible_at >= $2 AND visible_at <= $3
+        ORDER BY visible_at, seq LIMIT $4
+    ), picked AS MATERIALIZED (
+        SELECT messages.seq FROM messages JOIN head USING (seq) WHERE expires_at <= $3
+        FOR UPDATE OF messages SKIP LOCKED
     ), expired AS (
         DELETE FROM messages m USING picked WHERE m.seq = picked.seq RETURNING queue
     )
     INSERT INTO totals SELECT queue, 0, count(*) FROM expired GROUP BY queue";
 
-/// How many expired messages a statement removes.
+/// How many messages a statement looks at that may have expired.
 const EXPIRED: i64 = 1000;
 
 /// The way to the task, which ends with the last clone.

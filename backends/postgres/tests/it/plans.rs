@@ -8,6 +8,7 @@ use queue_core::backend::{
 };
 use queue_core::idempotency::WorkKey;
 use queue_postgres::PostgresBackend;
+use tokio_postgres::Client;
 
 use crate::server::{GUARD, Schema, block_on};
 
@@ -79,28 +80,56 @@ fn operations_read_a_few_rows_of_many() {
              FROM queues, generate_series(1, {MESSAGES}) AS number"
         );
         schema.execute(&many).await;
-        // The server publishes what a session has read when the session ends, at the latest.
-        let read = async || {
-            let read = "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = $1
-                    AND relname = 'messages')::bigint
-                + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'messages')";
-            let row = client.query_one(read, &[&schema.name()]).await;
-            row.expect("read").get::<_, i64>(0)
-        };
-        let before = read().await;
+        let before = read(&client, &schema).await;
         each_operation(&backend, 2).await;
-        drop(backend);
-        let started = Instant::now();
-        let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
-        loop {
-            let row = client.query_one(sessions, &[&schema.name()]).await;
-            if row.expect("counted").get::<_, i64>(0) == 0 {
-                break;
-            }
-            assert!(started.elapsed() < GUARD, "a connection stays");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let read = read().await - before;
+        end(backend, &client, &schema).await;
+        let read = read(&client, &schema).await - before;
         assert!((1..MOST).contains(&read), "{read} rows were read");
     });
+}
+
+#[test]
+fn an_expired_message_before_many_others_is_passed_at_once() {
+    block_on(async {
+        let schema = Schema::new();
+        let backend = schema.open().await;
+        backend.ensure_queue(&ORDERS).await.expect("created");
+        let many = format!(
+            "INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body)
+             SELECT 1000000 + number, queues.id, 1000 + number, gen_random_uuid(), 0, CASE number WHEN 1 THEN 5000 END, ''
+             FROM queues, generate_series(1, {MESSAGES}) AS number"
+        );
+        schema.execute(&many).await;
+        let client = schema.connect().await;
+        let before = read(&client, &schema).await;
+        let received = backend.receive(&ORDERS, 1, Duration::from_secs(60)).await;
+        assert_eq!(received.expect("received").len(), 1);
+        end(backend, &client, &schema).await;
+        let read = read(&client, &schema).await - before;
+        assert!((1..MOST).contains(&read), "{read} rows were read");
+    });
+}
+
+/// Returns how many rows and index entries of messages were read, by sessions that have ended.
+async fn read(client: &Client, schema: &Schema) -> i64 {
+    let read = "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = $1
+            AND relname = 'messages')::bigint
+        + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'messages')";
+    let row = client.query_one(read, &[&schema.name()]).await;
+    row.expect("read").get(0)
+}
+
+/// Ends the sessions of a backend: the server publishes what a session has read when it ends, at the latest.
+async fn end(backend: PostgresBackend, client: &Client, schema: &Schema) {
+    drop(backend);
+    let started = Instant::now();
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+    loop {
+        let row = client.query_one(sessions, &[&schema.name()]).await;
+        if row.expect("counted").get::<_, i64>(0) == 0 {
+            return;
+        }
+        assert!(started.elapsed() < GUARD, "a connection stays");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
