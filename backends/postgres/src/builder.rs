@@ -7,12 +7,13 @@ use queue_core::idempotency::StoreIdentity;
 use queue_core::{Operation, Result};
 
 use crate::backend::PostgresBackend;
+use crate::fitness::identity;
 use crate::marks::Marks;
 use crate::notifier::PostgresNotifier;
 use crate::options::Options;
 use crate::receiver::Receiver;
 use crate::results::PostgresResults;
-use crate::schema::{identity, migrate, script};
+use crate::schema::{migrate, script};
 use crate::session::{Asker, Link, Server};
 use crate::transactions::{Forgotten, PostgresTransactions};
 use crate::upkeep;

@@ -11,7 +11,7 @@
 //! | `notifier` | the task that announces messages to other processes, and hears of theirs |
 //! | `messages`, `attachments`, `records`, `queues` | the statements |
 //! | `upkeep` | the task that removes what nobody needs any more |
-//! | `schema` | the tables, and what a server must be like |
+//! | `schema`, `fitness` | the tables, and what a server must be like |
 //! | `failure` | errors, and what they prove |
 //!
 //! Each process has five connections for each open backend: for writes, for large attachments, for receives, for reads and
@@ -23,6 +23,7 @@ mod attachments;
 mod backend;
 mod builder;
 mod failure;
+mod fitness;
 mod marks;
 mod messages;
 mod notifier;

@@ -1,19 +1,15 @@
-//! The tables, and what a server must be like.
+//! The tables.
 
-use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
-use tokio_postgres::{Client, Row};
-use uuid::Uuid;
+use queue_core::{Error, Result};
+use tokio_postgres::Client;
 
 use crate::attachments::PART;
-use crate::failure::Failure;
+use crate::fitness::{opening, read, unfit};
 use crate::messages::PUT;
 use crate::records::LOCK_OF_RECORD;
 
 /// The version of the tables.
 const VERSION: i32 = 1;
-
-/// The oldest release with everything that the statements need.
-const OLDEST: i32 = 14_00_00;
 
 /// How long opening waits for another process that creates or migrates the tables.
 const LOCK_TIMEOUT: &str = "30s";
@@ -23,42 +19,6 @@ const TABLES: &str = include_str!("tables.sql");
 
 /// The functions for transactions of applications.
 const FUNCTIONS: &str = include_str!("functions.sql");
-
-/// Refuses a server that could lose what it has acknowledged, or that lacks what the statements need.
-pub(crate) async fn check_server(client: &Client) -> Result<()> {
-    let asked = client
-        .query_one(
-            "SELECT current_setting('fsync'), current_setting('full_page_writes'), \
-             pg_is_in_recovery(), current_setting('server_version_num')::integer",
-            &[],
-        )
-        .await;
-    let row = asked.map_err(opening)?;
-    for (at, setting) in ["fsync", "full_page_writes"].into_iter().enumerate() {
-        let value: String = read(&row, at)?;
-        if value != "on" {
-            return Err(unfit(format!(
-                "the server's setting `{setting}` is `{value}`, so that it can lose acknowledged messages; \
-                 allowed is `on`"
-            )));
-        }
-    }
-    if read(&row, 2)? {
-        return Err(
-            unfit("the server is in recovery, as a standby is; allowed is a primary")
-                .with_retry(RetryAdvice::Temporary),
-        );
-    }
-    let release: i32 = read(&row, 3)?;
-    if release < OLDEST {
-        return Err(unfit(format!(
-            "the server is PostgreSQL {}; allowed is {} or later",
-            release / 10_000,
-            OLDEST / 10_000
-        )));
-    }
-    Ok(())
-}
 
 /// Creates the tables unless they are there. Refuses a schema of another version, or of another program, which is left
 /// unchanged.
@@ -145,41 +105,8 @@ fn tables(schema: &str) -> String {
     all.replace("{schema}", schema) + &version
 }
 
-/// Refuses other tables than those that were opened.
-pub(crate) async fn check_identity(client: &Client, schema: &str, store: Uuid) -> Result<()> {
-    if identity(client, schema).await? == store {
-        return Ok(());
-    }
-    let error = Error::new(ErrorKind::Replaced, Operation::Open);
-    Err(error.with_detail(format!(
-        "the tables in the schema `{schema}` are not those that this process has opened"
-    )))
-}
-
-/// Reads by which the tables are told from all others.
-pub(crate) async fn identity(client: &Client, schema: &str) -> Result<Uuid> {
-    let find = format!("SELECT identity FROM \"{schema}\".version");
-    let row = client.query_one(&find, &[]).await.map_err(opening)?;
-    read(&row, 0)
-}
-
-fn read<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {
-    row.try_get(at).map_err(opening)
-}
-
 fn not_ours(schema: &str) -> Error {
     unfit(format!(
         "the schema `{schema}` holds tables of another program; choose another with `?schema=NAME`"
     ))
-}
-
-fn opening(error: tokio_postgres::Error) -> Error {
-    Failure::from(error)
-        .not_done()
-        .into_error(Operation::Open, None)
-}
-
-fn unfit(detail: impl Into<String>) -> Error {
-    let error = Error::new(ErrorKind::Storage, Operation::Open);
-    error.with_retry(RetryAdvice::Permanent).with_detail(detail)
 }

@@ -23,8 +23,8 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use crate::failure::{Failure, Result};
+use crate::fitness::{check_identity, check_server};
 use crate::options::Encryption;
-use crate::schema::{check_identity, check_server};
 
 /// What every session sets. Plans are pinned: each statement reads by an index, one row after the other, whatever the
 /// statistics say, which are those of an empty table at first. Time-outs of the role or the database do not apply,

@@ -1,14 +1,11 @@
 //! Transactions of the driver `sqlx`.
 
-use std::sync::Arc;
-
-use queue_core::backend::{StorageTransaction, Writes};
 use queue_core::clock::BoxFuture;
 use sqlx::{AssertSqlSafe, PgConnection};
 use tokio_postgres::error::SqlState;
 
 use crate::failure::{self, Failure};
-use crate::transactions::{Call, Connection, PostgresTransactions, write};
+use crate::transactions::{Call, Connection, storage_transaction};
 
 impl Connection for &mut PgConnection {
     fn text<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, failure::Result<String>> {
@@ -35,19 +32,5 @@ fn failed(error: sqlx::Error) -> Failure {
     Failure::of_another_driver(code.as_ref(), &error)
 }
 
-/// `&mut *tx` of a `sqlx::Transaction`, or a connection on which a transaction was begun.
-impl<'t> StorageTransaction<PostgresTransactions> for &'t mut PgConnection {
-    type Output<T: Send + 'static> = BoxFuture<'t, T>;
-
-    fn write<W: Writes>(
-        mut self,
-        engine: Arc<PostgresTransactions>,
-        writes: W,
-    ) -> BoxFuture<'t, W::Output> {
-        Box::pin(async move { write(&mut self, &engine, writes).await })
-    }
-
-    fn ready<T: Send + 'static>(value: T) -> BoxFuture<'t, T> {
-        Box::pin(std::future::ready(value))
-    }
-}
+// `&mut *tx` of a `sqlx::Transaction`, or a connection on which a transaction was begun.
+storage_transaction!('t, &'t mut PgConnection);

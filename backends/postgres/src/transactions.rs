@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Attachment, Capabilities, Completion, Limits, Mark, NewMessage, PutReceipt, StorageTransaction,
-    Swap, SwapIf, Token, TransactionOutcome, Transactions, Writes, Written,
+    Attachment, Capabilities, Completion, Limits, Mark, NewMessage, PutReceipt, Swap, SwapIf,
+    Token, TransactionOutcome, Transactions, Writes, Written,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::internal::{LockExt as _, debug_fields, to_hex};
@@ -45,7 +45,7 @@ const FORGET: &str = "DELETE FROM tokens WHERE token = ANY ($1)";
 const FORGET_OLD: &str = "DELETE FROM tokens WHERE at < (SELECT now_us() - $1)";
 
 /// Transactions of the application's own connections to the database of a [`PostgresBackend`](crate::PostgresBackend): the
-/// engine of which a `&tokio_postgres::Transaction` is a [`StorageTransaction`].
+/// engine of which a `&tokio_postgres::Transaction` is a [`StorageTransaction`](queue_core::backend::StorageTransaction).
 #[derive(Clone)]
 pub struct PostgresTransactions {
     pub(crate) server: Arc<Server>,
@@ -389,21 +389,33 @@ pub(crate) async fn call_by(
     column(&client.query_one(sql, &parameters).await?, 0)
 }
 
-impl<'t> StorageTransaction<PostgresTransactions> for &'t tokio_postgres::Transaction<'_> {
-    type Output<T: Send + 'static> = BoxFuture<'t, T>;
+/// Makes a [`Connection`] a transaction in which messages are put and completed.
+macro_rules! storage_transaction {
+    ($t:lifetime, $transaction:ty) => {
+        impl<$t> queue_core::backend::StorageTransaction<$crate::PostgresTransactions>
+            for $transaction
+        {
+            type Output<T: Send + 'static> = queue_core::clock::BoxFuture<$t, T>;
 
-    fn write<W: Writes>(
-        mut self,
-        engine: Arc<PostgresTransactions>,
-        writes: W,
-    ) -> BoxFuture<'t, W::Output> {
-        Box::pin(async move { write(&mut self, &engine, writes).await })
-    }
+            fn write<W: queue_core::backend::Writes>(
+                mut self,
+                engine: std::sync::Arc<$crate::PostgresTransactions>,
+                writes: W,
+            ) -> queue_core::clock::BoxFuture<$t, W::Output> {
+                Box::pin(
+                    async move { $crate::transactions::write(&mut self, &engine, writes).await },
+                )
+            }
 
-    fn ready<T: Send + 'static>(value: T) -> BoxFuture<'t, T> {
-        Box::pin(std::future::ready(value))
-    }
+            fn ready<T: Send + 'static>(value: T) -> queue_core::clock::BoxFuture<$t, T> {
+                Box::pin(std::future::ready(value))
+            }
+        }
+    };
 }
+pub(crate) use storage_transaction;
+
+storage_transaction!('t, &'t tokio_postgres::Transaction<'_>);
 
 pub(crate) async fn write<W: Writes>(
     connection: &mut impl Connection,

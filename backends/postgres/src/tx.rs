@@ -3,14 +3,16 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use queue_core::backend::{Backend, StorageTransaction, Transactions, Writes};
+use queue_core::backend::{Backend, Transactions};
 use queue_core::clock::BoxFuture;
 use queue_core::internal::debug_fields;
 use queue_core::{Disposition, Error, ErrorKind, IntoDisposition, Operation, Result};
 use tokio_postgres::Client;
 
 use crate::failure::{self, Failure};
-use crate::transactions::{Call, Connection, NUMBER, PostgresTransactions, call_by, text, write};
+use crate::transactions::{
+    Call, Connection, NUMBER, PostgresTransactions, call_by, storage_transaction, text,
+};
 
 /// What a connection for the application sets. The server notices a client that vanished, whose transaction would hide its
 /// message beyond the lease.
@@ -179,20 +181,6 @@ impl Connection for &Tx {
     }
 }
 
-impl<'t> StorageTransaction<PostgresTransactions> for &'t Tx {
-    type Output<T: Send + 'static> = BoxFuture<'t, T>;
-
-    fn write<W: Writes>(
-        mut self,
-        engine: Arc<PostgresTransactions>,
-        writes: W,
-    ) -> BoxFuture<'t, W::Output> {
-        Box::pin(async move { write(&mut self, &engine, writes).await })
-    }
-
-    fn ready<T: Send + 'static>(value: T) -> BoxFuture<'t, T> {
-        Box::pin(std::future::ready(value))
-    }
-}
+storage_transaction!('t, &'t Tx);
 
 debug_fields!(Tx { number });
