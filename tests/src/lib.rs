@@ -4,6 +4,7 @@ pub mod azurite;
 pub mod http;
 pub mod nats;
 pub mod orders;
+pub mod pgbouncer;
 pub mod postgres;
 mod processes;
 mod written;

@@ -78,23 +78,12 @@ impl PostgresServer {
 
     fn launch(certificate: &str, key: &str) -> Result<Self, Error> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        // The server refuses to run as root.
-        let is_root = Command::new("id").arg("-u").output()?.stdout == b"0\n";
-        let mut command = if is_root {
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh"]);
-            command
-        } else {
-            Command::new("sh")
-        };
-        let mut child = command
+        let mut child = unprivileged()?
             .args(["-c", SCRIPT])
             .env("BIN", programs()?)
             .env("PORT", port.to_string())
             .env("CERTIFICATE", certificate)
             .env("KEY", key)
-            // The user without rights has no other place.
-            .current_dir("/tmp")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -179,6 +168,21 @@ impl Drop for Process {
             eprintln!("PostgreSQL may still run: {error}");
         }
     }
+}
+
+/// A shell of a user without rights, if this one is root: servers refuse to run as root.
+pub(crate) fn unprivileged() -> Result<Command, Error> {
+    let is_root = Command::new("id").arg("-u").output()?.stdout == b"0\n";
+    let mut command = if is_root {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh"]);
+        command
+    } else {
+        Command::new("sh")
+    };
+    // That user has no other place.
+    command.current_dir("/tmp");
+    Ok(command)
 }
 
 /// Returns the folder of the newest release's programs.

@@ -3,7 +3,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use crate::program::is_installed;
-use crate::{azurite, browser, cargo, fuzz, mount, peers, preload};
+use crate::{azurite, browser, cargo, debian, fuzz, mount, peers, preload};
 
 /// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +49,8 @@ pub(crate) enum Need {
     Nats,
     /// PostgreSQL's programs, or a server.
     Postgres,
+    /// PostgreSQL, and the pooler PgBouncer.
+    Pooler,
     /// A C compiler, and a system that loads a library before a program.
     Preload,
     /// A user who may mount a file system that only one process sees.
@@ -72,6 +74,7 @@ impl Step {
             Need::Browser => browser::ensure_installed().err(),
             Need::Nats => nats_server_missing(),
             Need::Postgres => postgres_missing(),
+            Need::Pooler => postgres_missing().or_else(pgbouncer_missing),
             Need::Preload => preload::obstacle(),
             Need::Mount => mount::obstacle(),
             Need::Fuzzer => fuzz::obstacle(),
@@ -158,6 +161,19 @@ pub(crate) fn postgres_missing() -> Option<String> {
     (!is_there).then(|| {
         format!("PostgreSQL is not below {POSTGRES}; install it, or set QUEUE_TEST_POSTGRES to the URL of a server")
     })
+}
+
+/// Returns the reason if there is no PgBouncer, which root has `apt-get` install if necessary.
+fn pgbouncer_missing() -> Option<String> {
+    let is_there = || is_installed("pgbouncer");
+    if is_there() {
+        return None;
+    }
+    let missing = "PgBouncer is not installed; install Debian's package `pgbouncer`";
+    match debian::install("pgbouncer") {
+        Ok(()) => (!is_there()).then(|| missing.to_owned()),
+        Err(error) => Some(format!("{missing} ({error})")),
+    }
 }
 
 /// Returns the reason if nothing counts a program's instructions.

@@ -185,7 +185,13 @@ pub(crate) const TEST: &[Step] = &[
         "tests with PostgreSQL",
         Need::Postgres,
         &["postgres", "runtime-postgres"],
-        "",
+        "--skip pooled",
+    ),
+    waiting(
+        "PostgreSQL behind a pooler",
+        Need::Pooler,
+        &["postgres", "runtime-postgres"],
+        "pooled",
     ),
     long(waiting(
         "kills of processes and of PostgreSQL",

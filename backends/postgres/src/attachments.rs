@@ -6,7 +6,8 @@ use queue_core::backend::{Attachment, AttachmentPart, StorageId};
 
 use crate::failure::{Failure, Result};
 use crate::messages::parse_id;
-use crate::session::{Parameter, Session, column};
+use crate::session::{Session, column};
+use crate::values::Parameter;
 
 /// The size of a part, in bytes. Only the last part may be shorter.
 pub(crate) const PART: usize = 1024 * 1024;

@@ -14,13 +14,14 @@ use queue_core::notify::Notifier;
 use queue_core::wire::StoredPayload;
 use queue_core::{Operation, QueueName, Result};
 
+use crate::asker::Asker;
 use crate::attachments;
 use crate::failure::{self, Failure};
 use crate::notifier::PostgresNotifier;
 use crate::queues;
 use crate::receiver::Receiver;
 use crate::results::PostgresResults;
-use crate::session::{Asker, Session};
+use crate::session::Session;
 use crate::transactions::PostgresTransactions;
 use crate::writer::{Done, Work, Writer, new_data};
 
@@ -64,8 +65,9 @@ const BULK: usize = 256 * 1024;
 /// database then may see leases prolonged by the step.
 ///
 /// # Connections
-/// A backend has five connections, which are made when they are first needed and again when lost, and needs sessions: a
-/// pooler between must not be in transaction mode. A server that does not answer for a minute is given up.
+/// A backend has five connections, which are made when they are first needed and again when lost. A server that does not
+/// answer for a minute is given up. Of a pooler in transaction mode the URL has to tell, by `pooler=transaction`: each
+/// transaction then checks that it is on the server and the tables that were opened, and sets what its statements need.
 ///
 /// # Wake-ups
 /// Other processes learn of a message by NOTIFY, after its commit: at once for the first message, then at most every five

@@ -6,6 +6,7 @@ use queue_core::clock::Clock;
 use queue_core::idempotency::StoreIdentity;
 use queue_core::{Operation, Result};
 
+use crate::asker::Asker;
 use crate::backend::PostgresBackend;
 use crate::fitness::identity;
 use crate::marks::Marks;
@@ -14,7 +15,7 @@ use crate::options::Options;
 use crate::receiver::Receiver;
 use crate::results::PostgresResults;
 use crate::schema::{migrate, script};
-use crate::session::{Asker, Link, Server};
+use crate::session::{Link, Server};
 use crate::transactions::{Forgotten, PostgresTransactions};
 use crate::upkeep;
 use crate::writer::Writer;
@@ -61,6 +62,8 @@ impl PostgresBuilder {
     /// | `schema` | the schema of the tables, which is created unless it exists | `queues` |
     /// | `max_delay` | the longest delay of a message, such as `30d` | `7d` |
     /// | `sslmode` | `verify-full` or `require`: connections are encrypted (feature `tls`), and the server's certificate is verified | not encrypted |
+    /// | `pooler` | `transaction`: a pooler between, such as PgBouncer, is in transaction mode, so that each transaction has a session that others had before | `session` |
+    /// | `listen` | `HOST:PORT` of the server itself, past a pooler in transaction mode, for the connection that hears of messages; without it they are found by polling | the same address |
     /// | `sslrootcert` | a file with the certificates, in PEM, of the authorities that may sign the server's | those that the system trusts |
     ///
     /// `clock` times the pauses of those who wait for results of the [result store](PostgresBackend::results).
@@ -99,17 +102,25 @@ impl PostgresBuilder {
     pub async fn open(self) -> Result<PostgresBackend> {
         let Options {
             config,
+            pooling,
+            listen,
             schema,
             capabilities,
             uri,
             encryption,
         } = self.options;
-        let server = Arc::new(Server::new(config, encryption, schema));
+        let server = Server::new(config, encryption, pooling, schema);
+        let listened = listen.map(|config| server.at(config));
+        let server = Arc::new(server);
         let mut link = Link::new(Arc::clone(&server));
         let opened = link.session().await;
         let session = opened.map_err(|failure| failure.into_error(Operation::Open, None))?;
         migrate(session.client(), server.schema()).await?;
-        server.set_store(identity(session.client(), server.schema()).await?);
+        let store = identity(session.client(), server.schema()).await?;
+        let listened = listened.map_or_else(|| Arc::clone(&server), Arc::new);
+        for server in [&server, &listened] {
+            server.set_store(store);
+        }
         let marks = Marks::default();
         let writer = Writer::start(link, marks.clone());
         let bulk = Writer::start(Link::new(Arc::clone(&server)), marks.clone());
@@ -122,7 +133,7 @@ impl PostgresBuilder {
             capabilities: Arc::new(capabilities.clone()),
             forgotten,
         };
-        let notifier = PostgresNotifier::start(Arc::clone(&server), uri.clone());
+        let notifier = PostgresNotifier::start(listened, uri.clone());
         Ok(PostgresBackend {
             uri,
             capabilities,

@@ -7,7 +7,8 @@
 //! | `writer` | the task that writes messages and records, in transactions that callers share; `runs`, the operations that share a statement |
 //! | `receiver` | the task that receives; `marks`, where each queue is read from |
 //! | `transactions`, `tx`, `sqlx` | messages in transactions of the application, the transactions of handlers, and those of another driver |
-//! | `session` | connections, each owned by one task |
+//! | `session`, `asker` | connections, each owned by one task |
+//! | `settings`, `values` | what a session or a transaction sets, and the parameters of statements |
 //! | `notifier` | the task that announces messages to other processes, and hears of theirs |
 //! | `messages`, `attachments`, `records`, `queues` | the statements |
 //! | `upkeep` | the task that removes what nobody needs any more |
@@ -19,6 +20,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod asker;
 mod attachments;
 mod backend;
 mod builder;
@@ -35,6 +37,7 @@ mod results;
 mod runs;
 mod schema;
 mod session;
+mod settings;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 #[cfg(feature = "tls")]
@@ -42,6 +45,7 @@ mod tls;
 mod transactions;
 mod tx;
 mod upkeep;
+mod values;
 mod writer;
 
 pub use backend::PostgresBackend;

@@ -14,7 +14,8 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::failure::{Failure, Result};
-use crate::session::{Parameter, Session, column};
+use crate::session::{Session, column};
+use crate::values::Parameter;
 
 /// A storage id and a pop receipt, parsed. Invalid text is parsed to values that no message has.
 #[derive(Debug, Clone, Copy)]

@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 
 use crate::failure::{Failure, Result};
 use crate::session::{Server, Session, column};
+use crate::settings::{Pooling, Setting};
 
 /// The pause after an announcement: what is published meanwhile shares the next one.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -29,7 +30,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// An announcement that is lost in a crash of the server does not have to be written to its disk.
-const SETTINGS: &str = "SET synchronous_commit = off";
+const NOT_DURABLE: Setting = ("synchronous_commit", "off");
 
 const OWN_PROCESS: &str = "SELECT pg_backend_pid()";
 const CHANNEL: &str = "SELECT channel($1)";
@@ -50,8 +51,12 @@ struct Shared {
     pending: Mutex<Pending<(QueueName, Duration)>>,
     /// The queues that are listened to until the notifier is dropped.
     topics: Mutex<HashMap<QueueName, Arc<Topic>>>,
+    /// Whether the session lasts in which the server would listen.
+    can_listen: bool,
     /// There is something to announce or to listen to.
     work: Notify,
+    /// Whether it was told that there are no wake-ups.
+    is_told: AtomicBool,
     /// The server's process of the connection.
     process: AtomicI32,
 }
@@ -77,7 +82,9 @@ impl PostgresNotifier {
             local: LocalNotifier::default(),
             pending: Mutex::default(),
             topics: Mutex::default(),
+            can_listen: server.pooling() == Pooling::Session,
             work: Notify::new(),
+            is_told: AtomicBool::new(false),
             process: AtomicI32::new(0),
         });
         let mut task = JoinSet::new();
@@ -106,15 +113,21 @@ impl Notifier for PostgresNotifier {
         subscriber: Arc<dyn Subscriber>,
     ) -> Box<dyn Subscription> {
         let local = self.shared.local.subscribe(account, queue, subscriber);
-        let topic = if account == self.shared.account {
+        let topic = if account == self.shared.account && self.shared.can_listen {
             let mut topics = self.shared.topics.hold();
             let topic = topics.entry(queue.clone()).or_default();
             self.shared.work.notify_one();
             Arc::clone(topic)
         } else {
-            // Of another storage, whose puts nobody announces here.
+            // Of another storage, whose puts nobody announces here, or behind a pooler.
             Arc::default()
         };
+        if !self.shared.can_listen && !self.shared.is_told.swap(true, Ordering::Relaxed) {
+            warn!(
+                "a pooler in transaction mode passes no wake-ups on, so messages of other processes are found by polling; \
+                 to be woken, give the server's own address as `listen=HOST:PORT`"
+            );
+        }
         Box::new(Subscribed {
             _local: local,
             topic,
@@ -175,8 +188,8 @@ impl Shared {
                 shared.hand_on(notification.channel(), notification.payload());
             }
         };
-        let mut session = Session::open(Arc::clone(server), Box::new(notified)).await?;
-        session.command(SETTINGS).await?;
+        let opened = Session::open(Arc::clone(server), Box::new(notified), &[NOT_DURABLE]);
+        let mut session = opened.await?;
         let rows = session.query(OWN_PROCESS, &[]).await?;
         let row = rows.first().ok_or(Failure::Corrupt("no process id"))?;
         self.process.store(column(row, 0)?, Ordering::Release);

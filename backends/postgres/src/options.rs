@@ -12,6 +12,8 @@ use queue_core::{Error, ErrorKind, Operation, Result};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use crate::settings::Pooling;
+
 /// The schema of the queues, unless the URL names another.
 const DEFAULT_SCHEMA: &str = "queues";
 
@@ -28,6 +30,9 @@ const SILENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) config: Config,
+    pub(crate) pooling: Pooling,
+    /// Where the connection for wake-ups goes, if not to the same address.
+    pub(crate) listen: Option<Config>,
     pub(crate) schema: String,
     pub(crate) capabilities: Capabilities,
     /// The start of the URIs of queues, without user information.
@@ -61,6 +66,7 @@ impl Options {
         let mut schema = DEFAULT_SCHEMA.to_owned();
         let mut authorities = None;
         let mut of_driver = Vec::new();
+        let (mut pooling, mut listen) = (Pooling::Session, None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = percent_decode_str(value).decode_utf8_lossy();
@@ -69,20 +75,13 @@ impl Options {
                 "sslrootcert" => authorities = Some(PathBuf::from(&*value)),
                 // Each encrypted connection is verified so.
                 "sslmode" if value == "verify-full" => of_driver.push("sslmode=require"),
+                "pooler" => pooling = checked_pooler(&value)?,
+                "listen" => listen = Some(checked_hosts(&value)?),
                 "max_delay" => capabilities.max_delay = parse_max_delay(&value)?,
                 _ => of_driver.push(option),
             }
         }
-        let address = match &of_driver[..] {
-            [] => format!("postgres://{address}"),
-            options => format!("postgres://{address}?{}", options.join("&")),
-        };
-        // The driver's error names the option, but quotes no value.
-        let parsed = address.parse::<Config>();
-        let mut config = parsed.map_err(|error| {
-            refused("the driver cannot read the URL; besides its options, `schema`, `max_delay` and `sslrootcert` are allowed")
-                .with_source(error)
-        })?;
+        let config = configured(address, &of_driver)?;
         let encryption = match config.get_ssl_mode() {
             SslMode::Require => Some(encryption(authorities.as_deref())?),
             _ if authorities.is_some() => {
@@ -90,43 +89,85 @@ impl Options {
                     "the option `sslrootcert` needs `sslmode=verify-full`, without which connections are not encrypted",
                 ));
             }
-            _ => {
-                // Not tried: a certificate that nobody can verify, such as Debian's, would be an error.
-                config.ssl_mode(SslMode::Disable);
-                None
-            }
+            _ => None,
         };
-        // After a failover, another host is the primary.
-        if config.get_hosts().len() > 1 && !query.contains("target_session_attrs") {
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
-        if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(SILENCE);
-        }
-        if config.get_keepalives_interval().is_none() {
-            config.keepalives_interval(SILENCE / 4);
-        }
-        if config.get_keepalives_retries().is_none() {
-            config.keepalives_retries(4);
-        }
-        // The driver's default of two hours is as good as none.
-        if !query.contains("keepalives_idle") {
-            config.keepalives_idle(SILENCE);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("queues");
-        }
+        let listen = listen.map(|hosts| {
+            of_driver.retain(|option| !["host", "hostaddr", "port"].contains(&name_of(option)));
+            configured(&with_hosts(address, &hosts), &of_driver)
+        });
+        let listen = listen.transpose()?;
         let uri = uri(&config, &schema);
         Ok(Self {
             config,
+            pooling,
+            listen,
             schema,
             capabilities,
             uri,
             encryption,
         })
+    }
+}
+
+/// Reads what the driver knows, and sets what the URL leaves open.
+fn configured(address: &str, options: &[&str]) -> Result<Config> {
+    let address = match options {
+        [] => format!("postgres://{address}"),
+        options => format!("postgres://{address}?{}", options.join("&")),
+    };
+    // The driver's error names the option, but quotes no value.
+    let parsed = address.parse::<Config>();
+    let mut config = parsed.map_err(|error| {
+        refused(
+            "the driver cannot read the URL; besides its options, `schema`, `max_delay`, `sslrootcert`, `pooler` and \
+             `listen` are allowed",
+        )
+        .with_source(error)
+    })?;
+    let has = |option| options.iter().any(|given| name_of(given) == option);
+    if config.get_ssl_mode() != SslMode::Require {
+        // Not tried: a certificate that nobody can verify, such as Debian's, would be an error.
+        config.ssl_mode(SslMode::Disable);
+    }
+    // After a failover, another host is the primary.
+    if config.get_hosts().len() > 1 && !has("target_session_attrs") {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_TIMEOUT);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(SILENCE);
+    }
+    if config.get_keepalives_interval().is_none() {
+        config.keepalives_interval(SILENCE / 4);
+    }
+    if config.get_keepalives_retries().is_none() {
+        config.keepalives_retries(4);
+    }
+    // The driver's default of two hours is as good as none.
+    if !has("keepalives_idle") {
+        config.keepalives_idle(SILENCE);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("queues");
+    }
+    Ok(config)
+}
+
+fn name_of(option: &str) -> &str {
+    option.split_once('=').map_or(option, |(name, _)| name)
+}
+
+/// Replaces the hosts of an address, `USER@HOSTS/DATABASE`.
+fn with_hosts(address: &str, hosts: &str) -> String {
+    let (authority, path) = match address.find('/') {
+        Some(at) => address.split_at(at),
+        None => (address, ""),
+    };
+    match authority.rsplit_once('@') {
+        Some((user, _)) => format!("{user}@{hosts}{path}"),
+        None => format!("{hosts}{path}"),
     }
 }
 
@@ -163,6 +204,29 @@ fn checked_schema(name: &str) -> Result<String> {
     Err(refused(format!(
         "the option `schema` is {name:?}; allowed are up to 63 lower-case letters, digits and underscores, starting \
          with a letter and not with `pg_`"
+    )))
+}
+
+fn checked_pooler(mode: &str) -> Result<Pooling> {
+    match mode {
+        "session" => Ok(Pooling::Session),
+        "transaction" => Ok(Pooling::Transaction),
+        _ => Err(refused(format!(
+            "the option `pooler` is {mode:?}; allowed are `session` and `transaction`, the modes of PgBouncer"
+        ))),
+    }
+}
+
+/// Checks hosts with their ports, as they stand in a URL.
+fn checked_hosts(hosts: &str) -> Result<String> {
+    let is_of_hosts = |c: char| c.is_ascii_alphanumeric() || "-._:,[]".contains(c);
+    if hosts.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[')
+        && hosts.chars().all(is_of_hosts)
+    {
+        return Ok(hosts.to_owned());
+    }
+    Err(refused(format!(
+        "the option `listen` is {hosts:?}; allowed is `HOST:PORT`, or several with commas between them"
     )))
 }
 
@@ -212,6 +276,28 @@ mod tests {
     }
 
     #[test]
+    fn the_connection_for_wake_ups_may_have_another_address() {
+        let options = Options::parse(
+            "postgres://me:secret@b:6432/shop?pooler=transaction&listen=db.example:5433&connect_timeout=3",
+        );
+        let options = options.expect("a URL");
+        assert_eq!(options.pooling, Pooling::Transaction);
+        assert_eq!(options.uri, "postgres://b:6432/shop/queues");
+        let listen = options.listen.expect("an address");
+        assert_eq!(listen.get_hosts(), [Host::Tcp("db.example".to_owned())]);
+        assert_eq!(listen.get_ports(), [5433]);
+        assert_eq!(listen.get_user(), options.config.get_user());
+        assert_eq!(listen.get_password(), options.config.get_password());
+        assert_eq!(listen.get_dbname(), options.config.get_dbname());
+        assert_eq!(
+            listen.get_connect_timeout(),
+            options.config.get_connect_timeout()
+        );
+        let nobody = Options::parse("postgres://b/shop?listen=[::1]:1,two").expect("a URL");
+        assert_eq!(nobody.listen.expect("an address").get_hosts().len(), 2);
+    }
+
+    #[test]
     fn a_refused_url_is_told_without_its_password() {
         for url in [
             "mysql://me:secret@host/db",
@@ -220,6 +306,9 @@ mod tests {
             "postgres://me:secret@host/db?schema=a%22b",
             "postgres://me:secret@host/db?max_delay=1s",
             "postgres://me:secret@host/db?no_option=1",
+            "postgres://me:secret@host/db?pooler=statement",
+            "postgres://me:secret@host/db?listen=",
+            "postgres://me:secret@host/db?listen=a/b",
             "postgres://me:secret@host/db?sslrootcert=authorities.pem",
             "postgres://me:secret@host/db?sslmode=verify-full&sslrootcert=/no/such/file",
         ] {

@@ -10,7 +10,8 @@ use tokio_postgres::Row;
 
 use crate::failure::{Failure, Result};
 use crate::messages::{clock, columns, read};
-use crate::session::{Parameter, Session, column};
+use crate::session::{Session, column};
+use crate::values::Parameter;
 
 /// Creates a queue, or returns the one that is there; nothing if another transaction has created one meanwhile.
 const CREATE: &str = "WITH new AS (

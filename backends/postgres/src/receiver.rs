@@ -13,7 +13,8 @@ use tracing::debug;
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
 use crate::messages::{clock, columns, read};
-use crate::session::{Link, Parameter, Session, column};
+use crate::session::{Link, Session, column};
+use crate::values::Parameter;
 
 /// The most messages that one statement claims.
 const MAX: usize = 1024;
@@ -199,7 +200,7 @@ async fn receive_all(
     if let [share] = shares {
         return Ok(vec![receive(session, marks, share, Commit::Each).await]);
     }
-    session.command("BEGIN").await.map_err(Failure::not_done)?;
+    session.begin().await?;
     let mut received = Vec::with_capacity(shares.len());
     for share in shares {
         match receive(session, marks, share, Commit::Together).await {

@@ -15,7 +15,8 @@ use tokio_postgres::Row;
 
 use crate::failure::{Failure, Result};
 use crate::messages::clock;
-use crate::session::{Parameter, Session, column};
+use crate::session::{Session, column};
+use crate::values::Parameter;
 
 /// The longest scope and key together, in bytes: an index entry of PostgreSQL holds little more.
 const MAX_KEY: usize = 2_500;

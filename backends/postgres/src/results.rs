@@ -11,9 +11,9 @@ use queue_core::idempotency::{
 use queue_core::internal::record_start;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Result};
 
+use crate::asker::Asker;
 use crate::failure::Failure;
 use crate::records;
-use crate::session::Asker;
 use crate::writer::{Done, Failed, Work, Writer};
 
 /// The results in the database of a [`PostgresBackend`](crate::PostgresBackend), shared by any number of machines.

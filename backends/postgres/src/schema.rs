@@ -2,6 +2,7 @@
 
 use queue_core::{Error, Result};
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use crate::attachments::PART;
 use crate::fitness::{opening, read, unfit};
@@ -41,19 +42,20 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<()> {
 
 async fn migrate_locked(client: &Client, schema: &str) -> Result<()> {
     let found = client
-        .query_one(
+        .query_typed(
             "SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.version') IS NOT NULL, \
              EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace($1))",
-            &[&schema],
+            &[(&schema, Type::TEXT)],
         )
         .await;
-    let row = found.map_err(opening)?;
+    let found = found.map_err(opening)?;
+    let row = found.first().ok_or_else(|| not_ours(schema))?;
     let (exists, has_version, has_tables): (bool, bool, bool) =
-        (read(&row, 0)?, read(&row, 1)?, read(&row, 2)?);
+        (read(row, 0)?, read(row, 1)?, read(row, 2)?);
     if has_version {
         let find = format!("SELECT version FROM \"{schema}\".version");
-        let row = client.query_opt(&find, &[]).await.map_err(opening)?;
-        let version: Option<i32> = row.as_ref().map(|row| read(row, 0)).transpose()?;
+        let rows = client.query_typed(&find, &[]).await.map_err(opening)?;
+        let version: Option<i32> = rows.first().map(|row| read(row, 0)).transpose()?;
         return match version {
             Some(VERSION) => Ok(()),
             Some(other) => Err(unfit(format!(

@@ -9,35 +9,23 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use queue_core::clock::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
-use tokio_postgres::types::{FromSql, ToSql};
+use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{
-    AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, Statement,
+    AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, SimpleQueryMessage,
+    Statement,
 };
 use tracing::{debug, warn};
 use uuid::Uuid;
 
 use crate::failure::{Failure, Result};
-use crate::fitness::{check_identity, check_server};
+use crate::fitness::{judge, question};
 use crate::options::Encryption;
-
-/// What every session sets. Plans are pinned: each statement reads by an index, one row after the other, whatever the
-/// statistics say, which are those of an empty table at first. Time-outs of the role or the database do not apply,
-/// because one that ends within a commit leaves its outcome unknown. Only a client that is not heard of within a
-/// transaction loses its connection: it would hide its messages beyond their leases.
-const SETTINGS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
-    SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_generic_plan; \
-    SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; \
-    SET lock_timeout = '500ms'; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = '10s'; \
-    SET idle_session_timeout = 0; SET client_min_messages = warning; \
-    SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4; \
-    SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'; \
-    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+use crate::settings::{Pooling, Setting, Span, of_application, of_engine};
+use crate::values::Parameter;
 
 /// How long an answer is waited for: a server that hangs keeps its connections. No statement takes that long, but a commit
 /// may wait for a standby.
@@ -48,6 +36,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Server {
     config: Config,
     encryption: Option<Encryption>,
+    pooling: Pooling,
     schema: String,
     /// The identity of the tables, once they were opened.
     store: OnceLock<Uuid>,
@@ -70,12 +59,12 @@ const REPEATED: Duration = Duration::from_secs(60);
 /// What is done with a notification.
 pub(crate) type Notified = Box<dyn Fn(&Notification) + Send>;
 
-/// A parameter of a statement.
-pub(crate) type Parameter<'a> = &'a (dyn ToSql + Sync);
-
 /// A connection and its prepared statements.
 pub(crate) struct Session {
     client: Client,
+    /// What begins a transaction.
+    beginning: String,
+    is_in_transaction: bool,
     statements: HashMap<&'static str, Statement>,
     server: Arc<Server>,
     /// Runs the connection.
@@ -91,10 +80,16 @@ pub(crate) struct Link {
 }
 
 impl Server {
-    pub(crate) fn new(config: Config, encryption: Option<Encryption>, schema: String) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        encryption: Option<Encryption>,
+        pooling: Pooling,
+        schema: String,
+    ) -> Self {
         Self {
             config,
             encryption,
+            pooling,
             schema,
             store: OnceLock::new(),
             time: Mutex::new(ServerTime {
@@ -128,6 +123,27 @@ impl Server {
         &self.schema
     }
 
+    /// Returns the same server by another address, whose sessions last.
+    pub(crate) fn at(&self, config: Config) -> Self {
+        let encryption = self.encryption.clone();
+        Self::new(config, encryption, Pooling::Session, self.schema.clone())
+    }
+
+    pub(crate) fn pooling(&self) -> Pooling {
+        self.pooling
+    }
+
+    /// The question whose answer [`judge`](Self::judge) takes: what the server is like, and which tables it has.
+    fn question(&self) -> String {
+        question(self.store.get().map(|_| &*self.schema))
+    }
+
+    /// Refuses a server that may not be used, or that has other tables than those that were opened.
+    fn judge(&self, answer: &[SimpleQueryMessage]) -> Result<()> {
+        let opened = self.store.get().map(|store| (&*self.schema, *store));
+        judge(answer, opened).map_err(Failure::Unfit)
+    }
+
     /// Connects to a server that may be used, and runs the connection on a task that ends with the client, or when the
     /// connection is lost.
     async fn connect(
@@ -159,19 +175,19 @@ impl Server {
             }
         };
         // After a failover, this may be another server than the one that was opened.
-        check_server(&client).await.map_err(Failure::Unfit)?;
-        if let Some(store) = self.store.get() {
-            let found = check_identity(&client, &self.schema, *store).await;
-            found.map_err(Failure::Unfit)?;
+        let answer = client.simple_query(&self.question()).await;
+        self.judge(&answer.map_err(unconnected)?)?;
+        // The session behind a pooler is not this connection's.
+        if self.pooling == Pooling::Session {
+            client.batch_execute(settings).await.map_err(unconnected)?;
         }
-        let set = client.batch_execute(settings).await;
-        set.map_err(|error| Failure::unconnected(&error))?;
         Ok((client, running))
     }
 
     /// Connects for the application's own tables.
-    pub(crate) async fn connect_for_application(&self, settings: &str) -> Result<Client> {
-        let connected = self.connect(Box::new(|_| {}), settings).await;
+    pub(crate) async fn connect_for_application(&self) -> Result<Client> {
+        let settings = of_application(Span::Session);
+        let connected = self.connect(Box::new(|_| {}), &settings).await;
         connected.map(|(client, _)| client)
     }
 }
@@ -228,7 +244,7 @@ impl Link {
     pub(crate) async fn session(&mut self) -> Result<&mut Session> {
         if self.session.as_ref().is_none_or(Session::is_over) {
             self.session = None;
-            let opened = Session::open(Arc::clone(&self.server), Box::new(|_| {})).await?;
+            let opened = Session::open(Arc::clone(&self.server), Box::new(|_| {}), &[]).await?;
             self.session = Some(opened);
         }
         Ok(self.session.as_mut().expect("it was opened"))
@@ -236,11 +252,25 @@ impl Link {
 }
 
 impl Session {
-    pub(crate) async fn open(server: Arc<Server>, notified: Notified) -> Result<Self> {
-        let settings = format!("{SETTINGS}; SET search_path = \"{}\"", server.schema);
-        let (client, running) = server.connect(notified, &settings).await?;
+    /// Connects. `also` is set besides what every session of the engine has.
+    pub(crate) async fn open(
+        server: Arc<Server>,
+        notified: Notified,
+        also: &[Setting],
+    ) -> Result<Self> {
+        let settings = |span| of_engine(&server.schema, also, span);
+        let (client, running) = server.connect(notified, &settings(Span::Session)).await?;
+        let beginning = match server.pooling {
+            Pooling::Session => "BEGIN".to_owned(),
+            Pooling::Transaction => {
+                let settings = settings(Span::Transaction);
+                format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {settings}")
+            }
+        };
         Ok(Self {
             client,
+            beginning,
+            is_in_transaction: false,
             statements: HashMap::new(),
             server,
             running,
@@ -291,8 +321,32 @@ impl Session {
         Ok((now, rows))
     }
 
-    /// Executes a statement, prepared when it is first used.
+    /// Executes a statement, in a transaction of its own unless one is open.
     pub(crate) async fn query(
+        &mut self,
+        sql: &'static str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>> {
+        match self.server.pooling {
+            Pooling::Session => self.execute_prepared(sql, parameters).await,
+            Pooling::Transaction if self.is_in_transaction => {
+                self.execute_unprepared(sql, parameters).await
+            }
+            Pooling::Transaction => {
+                self.begin().await?;
+                match self.execute_unprepared(sql, parameters).await {
+                    Ok(rows) => self.commit().await.map(|()| rows),
+                    Err(failure) => {
+                        self.roll_back().await;
+                        Err(failure.not_done())
+                    }
+                }
+            }
+        }
+    }
+
+    /// Executes a statement, prepared when it is first used.
+    async fn execute_prepared(
         &mut self,
         sql: &'static str,
         parameters: &[Parameter<'_>],
@@ -303,11 +357,26 @@ impl Session {
             self.statements.insert(sql, prepared);
         }
         let statement = &self.statements[sql];
-        let answered = timeout(SILENCE, self.client.query(statement, parameters)).await;
+        let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|it| *it as _).collect();
+        let answered = timeout(SILENCE, self.client.query(statement, &values)).await;
         self.answered(answered)
     }
 
-    /// Executes a command without an answer, such as `BEGIN`.
+    /// Executes a statement that leaves nothing in the session.
+    async fn execute_unprepared(
+        &mut self,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>> {
+        let values: Vec<(&(dyn ToSql + Sync), Type)> = parameters
+            .iter()
+            .map(|it| (*it as _, it.sql_type()))
+            .collect();
+        let answered = timeout(SILENCE, self.client.query_typed(sql, &values)).await;
+        self.answered(answered)
+    }
+
+    /// Executes a command without an answer, such as `SAVEPOINT`, in the transaction that is open.
     pub(crate) async fn command(&mut self, sql: &str) -> Result<()> {
         let answered = timeout(SILENCE, self.client.batch_execute(sql)).await;
         self.answered(answered)
@@ -331,6 +400,30 @@ impl Session {
         answer
     }
 
+    /// Begins a transaction.
+    pub(crate) async fn begin(&mut self) -> Result<()> {
+        let begun = match self.server.pooling {
+            Pooling::Session => timeout(SILENCE, self.client.batch_execute(&self.beginning)).await,
+            Pooling::Transaction => return self.begin_anywhere().await,
+        };
+        self.is_in_transaction = true;
+        self.answered(begun).map_err(Failure::not_done)
+    }
+
+    /// Begins a transaction in whatever session the pooler has chosen, which may be on another server than the last one.
+    async fn begin_anywhere(&mut self) -> Result<()> {
+        let sql = format!("{}; {}", self.beginning, self.server.question());
+        self.is_in_transaction = true;
+        let answered = timeout(SILENCE, self.client.simple_query(&sql)).await;
+        let judged = self
+            .answered(answered)
+            .and_then(|answer| self.server.judge(&answer));
+        if judged.is_err() {
+            self.roll_back().await;
+        }
+        judged.map_err(Failure::not_done)
+    }
+
     /// Commits, or rolls back if that fails. In a transaction that was aborted, `COMMIT` would roll back and succeed, so
     /// another statement goes before it, which fails there.
     pub(crate) async fn commit(&mut self) -> Result<()> {
@@ -338,6 +431,7 @@ impl Session {
         if committed.is_err() {
             self.roll_back().await;
         }
+        self.is_in_transaction = false;
         committed
     }
 
@@ -345,6 +439,7 @@ impl Session {
     pub(crate) async fn roll_back(&mut self) {
         let rolled_back = self.command("ROLLBACK").await;
         self.is_given_up |= rolled_back.is_err();
+        self.is_in_transaction = false;
     }
 }
 
@@ -352,61 +447,6 @@ impl Session {
 pub(crate) fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {
     row.try_get(at)
         .map_err(|_| Failure::Corrupt("a column has another type than was written"))
-}
-
-/// A request to a task that owns a connection: what to do with its session.
-type Job = Box<dyn for<'s> FnOnce(Result<&'s mut Session>) -> BoxFuture<'s, ()> + Send>;
-
-/// The way to a task that carries out one request after the other.
-#[derive(Debug, Clone)]
-pub(crate) struct Asker(mpsc::UnboundedSender<Job>);
-
-/// An [`Asker`] that does not keep its task alive.
-#[derive(Debug)]
-pub(crate) struct WeakAsker(mpsc::WeakUnboundedSender<Job>);
-
-impl WeakAsker {
-    pub(crate) fn upgrade(&self) -> Option<Asker> {
-        self.0.upgrade().map(Asker)
-    }
-}
-
-impl Asker {
-    /// Starts the task, which ends with the last clone of the asker.
-    pub(crate) fn start(mut link: Link) -> Self {
-        let (jobs, mut requests) = mpsc::unbounded_channel::<Job>();
-        tokio::spawn(async move {
-            while let Some(job) = requests.recv().await {
-                job(link.session().await).await;
-            }
-        });
-        Self(jobs)
-    }
-
-    /// Returns a way to the task that does not keep it alive.
-    pub(crate) fn downgrade(&self) -> WeakAsker {
-        WeakAsker(self.0.downgrade())
-    }
-
-    /// Has the task work with its session, and returns what the work returns.
-    pub(crate) async fn ask<T: Send + 'static>(
-        &self,
-        work: impl for<'s> FnOnce(&'s mut Session) -> BoxFuture<'s, Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let (reply, answer) = oneshot::channel();
-        let job: Job = Box::new(|session| {
-            Box::pin(async {
-                let done = match session {
-                    Ok(session) => work(session).await,
-                    Err(failure) => Err(failure),
-                };
-                // The caller may have stopped waiting.
-                drop(reply.send(done));
-            })
-        });
-        self.0.send(job).map_err(|_| Failure::Closed)?;
-        answer.await.unwrap_or(Err(Failure::Unanswered))
-    }
 }
 
 #[cfg(test)]

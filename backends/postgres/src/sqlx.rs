@@ -11,7 +11,11 @@ impl Connection for &mut PgConnection {
     fn text<'c>(&'c mut self, sql: &'c str) -> BoxFuture<'c, failure::Result<String>> {
         Box::pin(async move {
             let text = sqlx::query_scalar(AssertSqlSafe(sql.to_owned()));
-            text.fetch_one(&mut **self).await.map_err(failed)
+            // Not prepared: a pooler may give the transaction a session that others had before.
+            text.persistent(false)
+                .fetch_one(&mut **self)
+                .await
+                .map_err(failed)
         })
     }
 
@@ -20,7 +24,8 @@ impl Connection for &mut PgConnection {
             let called = sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
                 .bind(call.request)
                 .bind(call.bodies)
-                .bind(call.attachments);
+                .bind(call.attachments)
+                .persistent(false);
             called.fetch_one(&mut **self).await.map_err(failed)
         })
     }

@@ -18,11 +18,13 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
-use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
 
+use crate::asker::Asker;
 use crate::failure::{self, Failure};
 use crate::messages::{Handle, parse_id, pop_receipt, storage_id};
-use crate::session::{Asker, Parameter, Server, Session, column};
+use crate::session::{Server, Session, column};
 
 /// How long the end of transactions is waited for, and the pauses between two looks.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -372,7 +374,7 @@ impl Connection for &tokio_postgres::Transaction<'_> {
 }
 
 pub(crate) async fn text(client: &impl GenericClient, sql: &str) -> failure::Result<String> {
-    column(&client.query_one(sql, &[]).await?, 0)
+    one(client.query_typed(sql, &[]).await?)
 }
 
 pub(crate) async fn call_by(
@@ -385,8 +387,17 @@ pub(crate) async fn call_by(
         bodies,
         attachments,
     } = call;
-    let parameters: [Parameter<'_>; 3] = [&request, &bodies, &attachments];
-    column(&client.query_one(sql, &parameters).await?, 0)
+    // Not prepared: a pooler may give the transaction a session that others had before.
+    let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&request, Type::TEXT),
+        (&bodies, Type::BYTEA_ARRAY),
+        (&attachments, Type::BYTEA_ARRAY),
+    ];
+    one(client.query_typed(sql, &parameters).await?)
+}
+
+fn one(rows: Vec<Row>) -> failure::Result<String> {
+    column(rows.first().ok_or(UNREADABLE)?, 0)
 }
 
 /// Makes a [`Connection`] a transaction in which messages are put and completed.

@@ -10,22 +10,17 @@ use queue_core::{Disposition, Error, ErrorKind, IntoDisposition, Operation, Resu
 use tokio_postgres::Client;
 
 use crate::failure::{self, Failure};
+use crate::settings::{Span, of_application};
 use crate::transactions::{
     Call, Connection, NUMBER, PostgresTransactions, call_by, storage_transaction, text,
 };
-
-/// What a connection for the application sets. The server notices a client that vanished, whose transaction would hide its
-/// message beyond the lease.
-const SETTINGS: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4; \
-    SET client_connection_check_interval = '5s'; SET idle_in_transaction_session_timeout = '60s'; \
-    SET default_transaction_isolation = 'read committed'; \
-    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
 /// Opens a connection to the database of a backend, for the application's own tables in it. The connection runs on a task
 /// of the current runtime, until it is dropped.
 ///
 /// The server ends a transaction on the connection that does nothing for a minute, unless the application sets
-/// `idle_in_transaction_session_timeout` to something else.
+/// `idle_in_transaction_session_timeout` to something else. Behind a pooler in transaction mode, a connection has no session
+/// of its own: nothing is set, and what is prepared may not be found again.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -46,7 +41,7 @@ const SETTINGS: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interva
 /// one that may be used.
 pub async fn connect(backend: &dyn Backend) -> Result<Client> {
     let engine = engine(backend)?;
-    let connected = engine.server.connect_for_application(SETTINGS).await;
+    let connected = engine.server.connect_for_application().await;
     connected.map_err(|failure| failure.into_error(Operation::Open, None))
 }
 
@@ -87,7 +82,7 @@ pub struct Ended {
 }
 
 impl Tx {
-    /// Begins a transaction.
+    /// Begins a transaction, which the server ends if it does nothing for a minute.
     ///
     /// # Errors
     /// If the server or the connection fails.
@@ -96,7 +91,10 @@ impl Tx {
     /// If the future is dropped, the connection is closed.
     pub async fn begin(client: Client) -> Result<Self> {
         let begun = async {
-            client.batch_execute("BEGIN").await?;
+            // A pooler may give each transaction another session.
+            let settings = of_application(Span::Transaction);
+            let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; {settings}");
+            client.batch_execute(&begin).await?;
             text(&client, NUMBER).await
         };
         let number: failure::Result<String> = begun.await;

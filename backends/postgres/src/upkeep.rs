@@ -5,11 +5,12 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::warn;
 
+use crate::asker::Asker;
 use crate::attachments;
 use crate::failure::Result;
 use crate::queues;
 use crate::records;
-use crate::session::{Asker, Session};
+use crate::session::Session;
 use crate::transactions::Forgotten;
 
 /// The time between two looks for what to remove.

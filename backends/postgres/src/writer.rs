@@ -227,7 +227,7 @@ impl Task {
             answer_run(session, run, &mut answers).await?;
             return Ok(answers.into_iter().flatten().collect());
         }
-        let done = match session.command("BEGIN").await {
+        let done = match session.begin().await {
             Ok(()) => carry_out_all(session, batch, &runs, answers).await,
             Err(failure) => Err(failure),
         };
@@ -237,7 +237,7 @@ impl Task {
     /// Carries out one request in a transaction of its own.
     async fn alone(&mut self, work: &Work) -> Answer {
         let session = self.link.session().await?;
-        let done = match session.command("BEGIN").await {
+        let done = match session.begin().await {
             Ok(()) => carry_out(session, work).await,
             Err(failure) => Err(failure.into()),
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use queue_runtime::postgres::tokio_postgres::Client;
 use queue_runtime::{ErrorKind, Message, QueueService};
+use queue_tests::pgbouncer::PgBouncer;
 use queue_tests::postgres::PostgresServer;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,12 @@ pub(crate) struct Notice {
     pub(crate) text: String,
 }
 
+/// A pooler in transaction mode before the server.
+static POOLER: LazyLock<PgBouncer> = LazyLock::new(|| {
+    let pooler = PgBouncer::start(SERVER.url());
+    pooler.unwrap_or_else(|error| panic!("{error}"))
+});
+
 /// Queues and the deposits to one account, in a schema of their own.
 pub(crate) struct Bank {
     url: String,
@@ -45,12 +52,20 @@ impl Bank {
     }
 
     pub(crate) async fn on(server: &PostgresServer) -> Self {
+        Self::create(&format!("{}?", server.url())).await
+    }
+
+    /// On the server behind a pooler.
+    pub(crate) async fn pooled() -> Self {
+        Self::create(&format!("{}?pooler=transaction&", POOLER.url())).await
+    }
+
+    async fn create(url: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
 
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let schema = format!("bank_{}_{number}", std::process::id());
-        let url = server.url();
-        let url = format!("{url}?schema={schema}&application_name={schema}");
+        let url = format!("{url}schema={schema}&application_name={schema}");
         let bank = Self::at(url, schema).await;
         let schema = &bank.schema;
         let table = format!("CREATE TABLE {schema}.account (number integer, amount bigint)");
@@ -98,7 +113,9 @@ impl Bank {
     pub(crate) async fn assert(&self, entered: i64, deposits: usize, notices: usize) {
         let schema = &self.schema;
         let count = format!("SELECT count(*), count(DISTINCT number) FROM {schema}.account");
-        let row = self.client.query_one(&count, &[]).await.expect("counted");
+        // Not prepared, for the pooler.
+        let rows = self.client.query_typed(&count, &[]).await;
+        let row = &rows.expect("counted")[0];
         let found: (i64, i64) = (row.get(0), row.get(1));
         assert_eq!(found, (entered, entered));
         for (queue, expected) in [("deposits", deposits), ("notices", notices)] {

@@ -74,6 +74,21 @@ async fn rows_follow_ups_and_acknowledgement_are_committed_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pooled_transactions_are_committed_and_rolled_back() {
+    let bank = Bank::pooled().await;
+    for number in 0..40 {
+        bank.submit(number).await;
+    }
+    let handler = entering(&bank, async |call, tx| match call % 4 {
+        0 => Err(Failure::retry("again")),
+        _ => Ok(tx),
+    });
+    let report = drain(&bank.service, handler.connections(4)).await;
+    assert_eq!(report.info.completed, 40);
+    bank.assert(40, 0, 40).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nothing_stays_of_an_attempt_that_fails() {
     let bank = Bank::open().await;
     bank.submit(1).await;

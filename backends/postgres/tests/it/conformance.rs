@@ -11,7 +11,8 @@ use queue_postgres::PostgresBackend;
 
 use crate::server::{self, Schema};
 
-struct PostgresHarness;
+/// The schema of each test.
+struct PostgresHarness(fn() -> Schema);
 
 pub(crate) struct PostgresStore {
     client: Option<Arc<PostgresBackend>>,
@@ -25,9 +26,13 @@ const VIRTUAL_TIME: &str = "CREATE TABLE test_clock AS SELECT 0::bigint AS ahead
 
 impl PostgresStore {
     pub(crate) async fn open() -> Self {
+        Self::open_in(Schema::new()).await
+    }
+
+    async fn open_in(schema: Schema) -> Self {
         let mut store = Self {
             client: None,
-            schema: Schema::new(),
+            schema,
         };
         store.client = Some(store.connect().await);
         store.schema.execute(VIRTUAL_TIME).await;
@@ -42,7 +47,7 @@ impl PostgresStore {
 #[async_trait]
 impl Harness for PostgresHarness {
     async fn open(&self) -> Box<dyn OpenedBackend> {
-        Box::new(PostgresStore::open().await)
+        Box::new(PostgresStore::open_in(self.0()).await)
     }
 
     fn block_on(&self, test: BoxFuture<'_, ()>) {
@@ -93,17 +98,44 @@ impl OpenedBackend for PostgresStore {
     }
 }
 
-queue_core::conformance_tests!(PostgresHarness);
+/// The suites of the backend and of its result store.
+macro_rules! suites {
+    ($schema:path) => {
+        queue_core::conformance_tests!(PostgresHarness($schema));
 
-mod results {
-    queue_core::result_store_tests!(queue_core::conformance::OfBackend::new(
-        super::PostgresHarness
-    ));
+        mod results {
+            use super::{PostgresHarness, Schema};
+
+            queue_core::result_store_tests!(queue_core::conformance::OfBackend::new(
+                PostgresHarness($schema)
+            ));
+        }
+    };
 }
 
-mod wakeups {
-    use queue_core::conformance::OfBackend;
-    use queue_core::conformance::notify::Arming;
+/// The suite of the notifier.
+macro_rules! suite_of_notifier {
+    ($schema:path) => {
+        mod wakeups {
+            use queue_core::conformance::OfBackend;
+            use queue_core::conformance::notify::Arming;
 
-    queue_core::notifier_tests!(OfBackend::new(super::PostgresHarness).arming(Arming::Always));
+            use super::{PostgresHarness, Schema};
+
+            queue_core::notifier_tests!(
+                OfBackend::new(PostgresHarness($schema)).arming(Arming::Always)
+            );
+        }
+    };
+}
+
+suites!(Schema::new);
+suite_of_notifier!(Schema::new);
+
+/// Behind a pooler in transaction mode.
+mod pooled {
+    use super::{PostgresHarness, Schema};
+
+    suites!(Schema::pooled);
+    suite_of_notifier!(Schema::pooled_and_listening);
 }

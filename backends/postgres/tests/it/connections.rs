@@ -10,7 +10,7 @@ use queue_core::backend::{Backend as _, BackendExt as _, NewMessage, StorageId};
 use queue_core::{Error, Outcome, QueueName};
 use tokio::task::JoinSet;
 
-use crate::server::{Schema, block_on};
+use crate::server::{Schema, block_on, pooler};
 
 static ORDERS: QueueName = QueueName::from_static("orders");
 const TASKS: usize = 8;
@@ -95,8 +95,18 @@ async fn disturbed<F: Future<Output = Answered> + Send + 'static>(
 
 #[test]
 fn what_is_acknowledged_survives_connections_that_end() {
+    survives(Schema::new());
+}
+
+#[test]
+fn what_is_acknowledged_survives_pooled_connections_that_end() {
+    // Its own: a pooler's connection has the name of whom it served last.
+    let pooler = pooler();
+    survives(Schema::behind(&pooler));
+}
+
+fn survives(schema: Schema) {
     block_on(async {
-        let schema = Schema::new();
         let backend = Arc::new(schema.open().await);
         backend.ensure_queue(&ORDERS).await.expect("created");
 

@@ -7,6 +7,7 @@ mod encryption;
 mod opening;
 mod outcomes;
 mod plans;
+mod pooled;
 mod server;
 #[cfg(feature = "sqlx")]
 mod sqlx;

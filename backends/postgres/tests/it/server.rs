@@ -6,6 +6,7 @@ use std::time::Duration;
 use queue_clock::SystemClock;
 use queue_core::clock::BoxFuture;
 use queue_postgres::PostgresBackend;
+use queue_tests::pgbouncer::PgBouncer;
 use queue_tests::postgres::PostgresServer;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, NoTls};
@@ -24,10 +25,21 @@ static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| {
     server.unwrap_or_else(|error| panic!("{error}"))
 });
 
+/// A pooler in transaction mode before the server.
+static POOLER: LazyLock<PgBouncer> = LazyLock::new(pooler);
+
+pub(crate) fn pooler() -> PgBouncer {
+    let pooler = PgBouncer::start(SERVER.url());
+    pooler.unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// A schema of one test, which is removed when dropped.
 pub(crate) struct Schema {
     name: String,
+    /// The database.
     url: String,
+    /// The database as backends know it, and their options.
+    opened: String,
 }
 
 impl Schema {
@@ -38,7 +50,34 @@ impl Schema {
     pub(crate) fn on(server: &PostgresServer) -> Self {
         let name = format!("test_{}", uuid::Uuid::now_v7().simple());
         let url = server.url().to_owned();
-        Self { name, url }
+        let opened = format!("{url}?");
+        Self { name, url, opened }
+    }
+
+    /// A schema whose backends connect to a pooler in transaction mode.
+    pub(crate) fn pooled() -> Self {
+        Self::behind(&POOLER)
+    }
+
+    /// A schema whose backends connect to this pooler.
+    pub(crate) fn behind(pooler: &PgBouncer) -> Self {
+        let mut schema = Self::new();
+        schema.opened = format!("{}?pooler=transaction&", pooler.url());
+        schema
+    }
+
+    /// A schema whose backends connect to a pooler, and for wake-ups to the server.
+    pub(crate) fn pooled_and_listening() -> Self {
+        let mut schema = Self::pooled();
+        schema.listen();
+        schema
+    }
+
+    /// Has the backends that are opened from now on connect to the server for wake-ups.
+    pub(crate) fn listen(&mut self) {
+        let (_, server) = SERVER.url().rsplit_once('@').expect("a user");
+        let (address, _) = server.split_once('/').expect("a database");
+        self.opened += &format!("listen={address}&");
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -52,8 +91,8 @@ impl Schema {
     }
 
     pub(crate) fn url(&self) -> String {
-        let Self { name, url } = self;
-        format!("{url}?schema={name}&application_name={name}")
+        let Self { name, opened, .. } = self;
+        format!("{opened}schema={name}&application_name={name}")
     }
 
     /// Opens a backend, whose connections are named as the schema.

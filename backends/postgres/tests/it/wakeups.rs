@@ -15,8 +15,8 @@ static ORDERS: QueueName = QueueName::from_static("orders");
 
 /// Counts the announcements of one message, and those of an unknown number.
 #[derive(Default)]
-struct Consumer {
-    one: AtomicUsize,
+pub(crate) struct Consumer {
+    pub(crate) one: AtomicUsize,
     unknown: AtomicUsize,
 }
 
@@ -31,7 +31,7 @@ impl Subscriber for Consumer {
     }
 }
 
-async fn until(condition: impl Fn() -> bool) {
+pub(crate) async fn until(condition: impl Fn() -> bool) {
     let started = Instant::now();
     while !condition() {
         assert!(started.elapsed() < GUARD, "it does not come");
