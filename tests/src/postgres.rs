@@ -292,13 +292,14 @@ impl PostgresServer {
 
 impl Process {
     fn done(&mut self, what: &str) -> Result<(), Error> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        if line.trim_end() == "done" {
+        let mut said = String::new();
+        self.output.read_line(&mut said)?;
+        if said.trim_end() == "done" {
             return Ok(());
         }
-        let mut said = String::new();
-        if let Some(stderr) = &mut self.child.stderr {
+        if said.is_empty() {
+            // The script has ended.
+            let stderr = self.child.stderr.as_mut().expect("it is piped");
             stderr.read_to_string(&mut said)?;
         }
         Err(Error::other(format!(

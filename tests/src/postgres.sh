@@ -18,17 +18,16 @@ if [ -n "$CLOCK" ]; then
     faked="env LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE=$folder/clock FAKETIME_NO_CACHE=1"
     faked="$faked FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_DISABLE_SHM=1"
 fi
-control() { $faked "$BIN/pg_ctl" -D "$data" -w -l "$folder/log" -o "$options" "$@" >/dev/null || { cat "$folder/log" >&2; exit 1; }; }
+control() { $faked "$BIN/pg_ctl" -D "$data" -w -l "$folder/log" -o "$options" "$@" >/dev/null 2>&1; }
 if [ -n "$PRIMARY" ]; then
     "$BIN/pg_basebackup" -h 127.0.0.1 -p "$PRIMARY" -U postgres -D "$data" --write-recovery-conf --checkpoint=fast --no-sync >&2
 else
     "$BIN/initdb" -D "$data" -U postgres -A trust --no-sync ${WAL:+"--waldir=$folder/wal"} >"$folder/initdb" 2>&1 || { cat "$folder/initdb" >&2; exit 1; }
 fi
-control start
+control start || { cat "$folder/log" >&2; exit 1; }
 echo done
 while read -r line; do
-    eval "$line"
-    echo done
+    if eval "$line"; then echo done; else echo "failed: $(tail -n 1 "$folder/log")"; fi
 done
 exec >/dev/null 2>&1
 control -m immediate stop

@@ -1,8 +1,7 @@
 use std::ffi::OsString;
-use std::process::Command;
 
-use crate::program::{is_installed, run};
-use crate::{cargo, npm};
+use crate::program::is_installed;
+use crate::{cargo, debian, npm};
 
 /// The version that the tests were written against.
 const PLAYWRIGHT: &str = "1.65.1";
@@ -16,7 +15,9 @@ const NAMES: &str = include_str!("../../examples/mosaic/tests/browser/chromium.t
 pub(crate) fn ensure_installed() -> Result<(), String> {
     let directory = cargo::target().join("browser");
     npm::ensure_installed("playwright-core", PLAYWRIGHT, &directory)?;
-    chromium(std::env::var_os("CHROMIUM"), NAMES, install)
+    chromium(std::env::var_os("CHROMIUM"), NAMES, || {
+        debian::install("chromium")
+    })
 }
 
 fn chromium(
@@ -41,32 +42,6 @@ fn chromium(
     } else {
         Err(missing.to_owned())
     }
-}
-
-/// Installs Debian's Chromium.
-fn install() -> Result<(), String> {
-    if !is_root() || !is_installed("apt-get") {
-        return Err("only root can have `apt-get` install it".to_owned());
-    }
-    eprintln!("   installing Debian's package chromium");
-    let apt = |arguments: &[&str]| {
-        let mut apt = Command::new("apt-get");
-        apt.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-        run(&mut apt, &format!("run `apt-get {}`", arguments.join(" ")))
-    };
-    apt(&["update", "--quiet"])?;
-    apt(&[
-        "install",
-        "--quiet",
-        "--yes",
-        "--no-install-recommends",
-        "chromium",
-    ])
-}
-
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output();
-    id.is_ok_and(|id| id.stdout.trim_ascii() == b"0")
 }
 
 #[cfg(test)]

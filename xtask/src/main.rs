@@ -28,6 +28,7 @@ mod browser;
 mod built;
 mod cargo;
 mod crash;
+mod debian;
 mod dependencies;
 mod fuzz;
 mod guides;

@@ -3,7 +3,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use crate::program::is_installed;
-use crate::{azurite, browser, cargo, fuzz, mount, peers, preload};
+use crate::{azurite, browser, cargo, debian, fuzz, mount, peers, preload};
 
 /// One step of `cargo xtask test`.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +49,10 @@ pub(crate) enum Need {
     Nats,
     /// PostgreSQL's programs, or a server.
     Postgres,
+    /// PostgreSQL's programs, and a library that sets the clock of its server.
+    PostgresClock,
+    /// PostgreSQL's programs, and a user who may mount a file system that only the server sees.
+    PostgresDisk,
     /// A C compiler, and a system that loads a library before a program.
     Preload,
     /// A user who may mount a file system that only one process sees.
@@ -72,6 +76,8 @@ impl Step {
             Need::Browser => browser::ensure_installed().err(),
             Need::Nats => nats_server_missing(),
             Need::Postgres => postgres_missing(),
+            Need::PostgresClock => postgres_clock_missing(),
+            Need::PostgresDisk => postgres_disk_missing(),
             Need::Preload => preload::obstacle(),
             Need::Mount => mount::obstacle(),
             Need::Fuzzer => fuzz::obstacle(),
@@ -158,6 +164,16 @@ pub(crate) fn postgres_missing() -> Option<String> {
     (!is_there).then(|| {
         format!("PostgreSQL is not below {POSTGRES}; install it, or set QUEUE_TEST_POSTGRES to the URL of a server")
     })
+}
+
+/// Returns the reason if the tests cannot start PostgreSQL on a clock of its own.
+pub(crate) fn postgres_clock_missing() -> Option<String> {
+    postgres_missing().or_else(|| debian::ensure_faketime().err())
+}
+
+/// Returns the reason if the tests cannot start PostgreSQL on a disk of its own.
+pub(crate) fn postgres_disk_missing() -> Option<String> {
+    postgres_missing().or_else(mount::obstacle)
 }
 
 /// Returns the reason if nothing counts a program's instructions.
