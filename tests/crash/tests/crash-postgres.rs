@@ -83,6 +83,7 @@ fn nothing_is_lost_when_the_server_fails_over_to_its_standby() {
         let campaign = campaign(&database);
         let campaign = Campaign {
             seed: campaign.seed.wrapping_add(round as u64),
+            between: 120,
             kills,
             stops,
             ends,
