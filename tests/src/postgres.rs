@@ -20,32 +20,133 @@ pub struct PostgresServer {
 struct Process {
     child: Child,
     output: BufReader<ChildStdout>,
+    port: u16,
 }
 
-/// Initialises and runs a server, restarts it at once for each line of its input, and stops it and removes the folder when
+/// How a server is started.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct PostgresBuilder {
+    environment: Vec<(&'static str, String)>,
+    is_on_a_disk: bool,
+}
+
+/// Where the write-ahead log is of a server whose data is on a small disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteAheadLog {
+    /// With the data.
+    OnTheDisk,
+    /// On another disk, with enough room.
+    Elsewhere,
+}
+
+/// Initialises and runs a server, carries out each line of its input, and stops the server and removes the folder when
 /// the input ends.
-const SCRIPT: &str = r#"
-set -e
-# A signal to the group of the tests ends them, and so the input.
-trap '' HUP INT TERM
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-encrypted=
-if [ -n "$CERTIFICATE" ]; then
-    (umask 077; printf %s "$CERTIFICATE" >"$folder/certificate"; printf %s "$KEY" >"$folder/key")
-    encrypted="-c ssl=on -c ssl_cert_file=$folder/certificate -c ssl_key_file=$folder/key"
-fi
-control() { "$BIN/pg_ctl" -D "$folder/data" -w -l "$folder/log" -o "-p $PORT -k $folder -c listen_addresses=127.0.0.1 $encrypted" "$@" >/dev/null || { cat "$folder/log" >&2; exit 1; }; }
-"$BIN/initdb" -D "$folder/data" -U postgres -A trust --no-sync >"$folder/initdb" 2>&1 || { cat "$folder/initdb" >&2; exit 1; }
-control start
-echo started
-while read -r line; do
-    control -m immediate restart
-    echo restarted
-done
-exec >/dev/null 2>&1
-control -m immediate stop
-"#;
+const SCRIPT: &str = include_str!("postgres.sh");
+
+/// The script's variables that a builder may set.
+const SETTINGS: [&str; 7] = [
+    "CERTIFICATE",
+    "KEY",
+    "OPTIONS",
+    "PRIMARY",
+    "CLOCK",
+    "DISK",
+    "WAL",
+];
+
+/// Where the small disk is mounted, in a namespace of the server's own.
+const DISK_AT: &str = "/mnt";
+
+/// Mounts a small disk, and runs a command as a user who is not root there, as which the server refuses to run.
+const ON_A_DISK: [&str; 6] = [
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "sh",
+    "-c",
+    r#"mount -t tmpfs -o "size=$DISK,mode=1777" tmpfs "$DISK_AT" && exec unshare --user --map-user=65534 --map-group=65534 "$0" "$@""#,
+];
+
+impl PostgresBuilder {
+    /// Accepts encrypted connections too. Certificate and key are PEM.
+    pub fn encrypted(self, certificate: &str, key: &str) -> Self {
+        self.with("CERTIFICATE", certificate).with("KEY", key)
+    }
+
+    /// Acknowledges a commit once a standby has it.
+    pub fn waits_for_a_standby(self) -> Self {
+        self.with("OPTIONS", "-c synchronous_standby_names=*")
+    }
+
+    /// Is a standby of a running server, with a copy of its data.
+    ///
+    /// # Panics
+    /// If the server was not started by this process.
+    pub fn standby_of(self, primary: &PostgresServer) -> Self {
+        let process = primary.process.as_ref();
+        let port = process.expect("the primary was started here").port;
+        self.with("PRIMARY", &port.to_string())
+    }
+
+    /// Runs on a clock that [`PostgresServer::set_clock`] sets. Requires Debian's package `libfaketime`.
+    pub fn with_its_own_clock(self) -> Self {
+        self.with("CLOCK", "yes")
+    }
+
+    /// Has its data on a disk of that size, which only the server sees. Requires Linux, and a user who may create a
+    /// namespace.
+    pub fn on_a_disk(mut self, mebibytes: u32, log: WriteAheadLog) -> Self {
+        self.is_on_a_disk = true;
+        let with_disk = self.with("DISK", &format!("{mebibytes}m"));
+        match log {
+            WriteAheadLog::OnTheDisk => with_disk,
+            WriteAheadLog::Elsewhere => with_disk.with("WAL", "elsewhere"),
+        }
+    }
+
+    fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// If PostgreSQL is not installed, or does not start; then with its output.
+    pub fn start(self) -> Result<PostgresServer, Error> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut command = if self.is_on_a_disk {
+            let mut command = Command::new("unshare");
+            command.args(ON_A_DISK).arg("sh").current_dir("/tmp");
+            command
+        } else {
+            unprivileged()?
+        };
+        let mut child = command
+            .args(["-c", SCRIPT])
+            .env("BIN", programs()?)
+            .env("PORT", port.to_string())
+            .env("DISK_AT", DISK_AT)
+            .envs(SETTINGS.map(|setting| (setting, "")))
+            .envs(self.environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut process = Process {
+            child,
+            output,
+            port,
+        };
+        process.done("start")?;
+        Ok(PostgresServer {
+            url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
+            process: Some(process),
+        })
+    }
+}
 
 impl PostgresServer {
     /// Returns the server whose URL is in `QUEUE_TEST_POSTGRES`, or starts one.
@@ -65,36 +166,12 @@ impl PostgresServer {
     /// # Errors
     /// If PostgreSQL is not installed, or does not start; then with its output.
     pub fn start() -> Result<Self, Error> {
-        Self::launch("", "")
+        Self::builder().start()
     }
 
-    /// Starts a server as [`start`](Self::start) does, which accepts encrypted connections too. Certificate and key are PEM.
-    ///
-    /// # Errors
-    /// The errors of [`start`](Self::start).
-    pub fn start_encrypted(certificate: &str, key: &str) -> Result<Self, Error> {
-        Self::launch(certificate, key)
-    }
-
-    fn launch(certificate: &str, key: &str) -> Result<Self, Error> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut child = unprivileged()?
-            .args(["-c", SCRIPT])
-            .env("BIN", programs()?)
-            .env("PORT", port.to_string())
-            .env("CERTIFICATE", certificate)
-            .env("KEY", key)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut process = Process { child, output };
-        process.expect("started")?;
-        Ok(Self {
-            url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
-            process: Some(process),
-        })
+    /// Returns how a server is started as [`start`](Self::start) does.
+    pub fn builder() -> PostgresBuilder {
+        PostgresBuilder::default()
     }
 
     /// Returns the URL of a database, without options.
@@ -103,17 +180,76 @@ impl PostgresServer {
         &self.url
     }
 
-    /// Has the server stop without writing anything further, as in a crash, and start again.
+    /// Returns the port on the loopback interface.
+    ///
+    /// # Panics
+    /// If the server was not started by this process.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        let process = self.process.as_ref();
+        process.expect("it was started here").port
+    }
+
+    /// Has the server stop without writing anything further, as in a crash, and start again. Starts a server that has
+    /// stopped.
     ///
     /// # Errors
     /// If it does not, or was not started by this process.
     pub fn crash(&mut self) -> Result<(), Error> {
+        self.run("control -m immediate restart")
+    }
+
+    /// Has the server stop without writing anything further.
+    ///
+    /// # Errors
+    /// If it does not, or was not started by this process.
+    pub fn stop(&mut self) -> Result<(), Error> {
+        self.run("control -m immediate stop")
+    }
+
+    /// Makes a standby a primary.
+    ///
+    /// # Errors
+    /// If it does not become one, or was not started by this process.
+    pub fn promote(&mut self) -> Result<(), Error> {
+        self.run("control promote")
+    }
+
+    /// Sets the server's own clock to so many seconds after the system's.
+    ///
+    /// # Errors
+    /// If it cannot be set.
+    pub fn set_clock(&mut self, seconds: i64) -> Result<(), Error> {
+        self.run(&format!("set_clock {seconds}"))
+    }
+
+    /// Takes all but so many kibibytes of the server's disk.
+    ///
+    /// # Errors
+    /// If they cannot be taken.
+    pub fn take_disk(&mut self, all_but: u32) -> Result<(), Error> {
+        let free = "$(df --output=avail -k \"$DISK_AT\" | tail -n 1)";
+        self.run(&format!(
+            "fallocate -l $(({free} - {all_but}))KiB \"$DISK_AT/others\""
+        ))
+    }
+
+    /// Gives back what [`take_disk`](Self::take_disk) has taken.
+    ///
+    /// # Errors
+    /// If it cannot be given back.
+    pub fn free_disk(&mut self) -> Result<(), Error> {
+        self.run("rm \"$DISK_AT/others\"")
+    }
+
+    /// Carries out a line of the script.
+    fn run(&mut self, line: &str) -> Result<(), Error> {
         let process = self.process.as_mut();
         let process =
-            process.ok_or_else(|| Error::other("a server that was given is not restarted"))?;
+            process.ok_or_else(|| Error::other("a server that was given is left as it is"))?;
         let input = process.child.stdin.as_mut().expect("it is piped");
-        writeln!(input, "crash")?;
-        process.expect("restarted")
+        writeln!(input, "{line}")?;
+        process.done(line)
     }
 }
 
@@ -147,17 +283,20 @@ impl PostgresServer {
 }
 
 impl Process {
-    fn expect(&mut self, word: &str) -> Result<(), Error> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        if line.trim_end() == word {
+    fn done(&mut self, what: &str) -> Result<(), Error> {
+        let mut said = String::new();
+        self.output.read_line(&mut said)?;
+        if said.trim_end() == "done" {
             return Ok(());
         }
-        let mut said = String::new();
-        if let Some(stderr) = &mut self.child.stderr {
+        if said.is_empty() {
+            // The script has ended.
+            let stderr = self.child.stderr.as_mut().expect("it is piped");
             stderr.read_to_string(&mut said)?;
         }
-        Err(Error::other(format!("PostgreSQL is not {word}: {said}")))
+        Err(Error::other(format!(
+            "PostgreSQL failed to `{what}`: {said}"
+        )))
     }
 }
 

@@ -1,6 +1,6 @@
 use std::process::ExitCode;
 
-use crate::step::postgres_missing;
+use crate::step::{postgres_clock_missing, postgres_disk_missing, postgres_missing};
 use crate::{azurite, cargo, mount, preload};
 
 /// The suite that needs nothing but the toolchain.
@@ -13,11 +13,13 @@ const COMPLETE: &str = "cancellation::";
 type Obstacle = fn() -> Option<String>;
 
 /// The suites that need more than the toolchain.
-const WITH_NEEDS: [(&str, Obstacle); 4] = [
+const WITH_NEEDS: [(&str, Obstacle); 6] = [
     ("full_disk", mount::obstacle),
     ("power", preload::obstacle),
     ("harm", || azurite::ensure_installed().err()),
     ("crash-postgres", postgres_missing),
+    ("clock-postgres", postgres_clock_missing),
+    ("disk-postgres", postgres_disk_missing),
 ];
 
 /// The suite of an example whose processes are killed.

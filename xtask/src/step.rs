@@ -51,6 +51,10 @@ pub(crate) enum Need {
     Postgres,
     /// PostgreSQL, and the pooler PgBouncer.
     Pooler,
+    /// PostgreSQL's programs, and a library that sets the clock of its server.
+    PostgresClock,
+    /// PostgreSQL's programs, and a user who may mount a file system that only the server sees.
+    PostgresDisk,
     /// A C compiler, and a system that loads a library before a program.
     Preload,
     /// A user who may mount a file system that only one process sees.
@@ -74,7 +78,9 @@ impl Step {
             Need::Browser => browser::ensure_installed().err(),
             Need::Nats => nats_server_missing(),
             Need::Postgres => postgres_missing(),
-            Need::Pooler => postgres_missing().or_else(pgbouncer_missing),
+            Need::Pooler => postgres_missing().or_else(|| debian::ensure_pgbouncer().err()),
+            Need::PostgresClock => postgres_clock_missing(),
+            Need::PostgresDisk => postgres_disk_missing(),
             Need::Preload => preload::obstacle(),
             Need::Mount => mount::obstacle(),
             Need::Fuzzer => fuzz::obstacle(),
@@ -163,17 +169,14 @@ pub(crate) fn postgres_missing() -> Option<String> {
     })
 }
 
-/// Returns the reason if there is no PgBouncer, which root has `apt-get` install if necessary.
-fn pgbouncer_missing() -> Option<String> {
-    let is_there = || is_installed("pgbouncer");
-    if is_there() {
-        return None;
-    }
-    let missing = "PgBouncer is not installed; install Debian's package `pgbouncer`";
-    match debian::install("pgbouncer") {
-        Ok(()) => (!is_there()).then(|| missing.to_owned()),
-        Err(error) => Some(format!("{missing} ({error})")),
-    }
+/// Returns the reason if the tests cannot start PostgreSQL on a clock of its own.
+pub(crate) fn postgres_clock_missing() -> Option<String> {
+    postgres_missing().or_else(|| debian::ensure_faketime().err())
+}
+
+/// Returns the reason if the tests cannot start PostgreSQL on a disk of its own.
+pub(crate) fn postgres_disk_missing() -> Option<String> {
+    postgres_missing().or_else(mount::obstacle)
 }
 
 /// Returns the reason if nothing counts a program's instructions.

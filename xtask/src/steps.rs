@@ -194,10 +194,22 @@ pub(crate) const TEST: &[Step] = &[
         "pooled",
     ),
     long(waiting(
-        "kills of processes and of PostgreSQL",
+        "kills of processes and of PostgreSQL, its network and a failover",
         Need::Postgres,
         &["crash-postgres"],
         "--test-threads=1",
+    )),
+    long(waiting(
+        "a clock of PostgreSQL that steps",
+        Need::PostgresClock,
+        &["clock-postgres"],
+        "",
+    )),
+    long(waiting(
+        "a full disk of PostgreSQL",
+        Need::PostgresDisk,
+        &["disk-postgres"],
+        "",
     )),
     waiting(
         "a full disk and mounted files",

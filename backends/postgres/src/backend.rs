@@ -62,7 +62,8 @@ const BULK: usize = 256 * 1024;
 /// # Time
 /// All times are on the server's clock, and never before a time that this process has seen. A clock that is stepped
 /// back therefore stands still for this process, which is logged as a warning once a minute; a process that opens the
-/// database then may see leases prolonged by the step.
+/// database then may see leases prolonged by the step, and its own leases are over for the processes that have seen the
+/// later time. After a step forward, leases end early.
 ///
 /// # Connections
 /// A backend has five connections, which are made when they are first needed and again when lost. A server that does not

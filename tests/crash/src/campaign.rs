@@ -132,6 +132,9 @@ impl Campaign<'_> {
                 database.strike(&mut run.random);
             }
         }
+        if let Some(database) = self.database {
+            database.end();
+        }
         run.end(|role| !role.consumes());
         run.drain();
         run.end(Role::consumes);
@@ -425,8 +428,17 @@ impl Run<'_> {
             self.violations.extend(found);
             None
         });
+        let struck = self.campaign.database.and_then(Database::last_struck);
+        let late = struck.map(|at| history.acknowledged_after(at));
+        if let Some(database) = self.campaign.database {
+            history.dispute(database.disputed());
+        }
         match history.check(promise) {
-            Ok(figures) if self.violations.is_empty() => Ok(Figures { causes, ..figures }),
+            Ok(figures) if self.violations.is_empty() => Ok(Figures {
+                causes,
+                late,
+                ..figures
+            }),
             Ok(_) => Err(self.violations),
             Err(found) => {
                 tell(&ledgers, &found);

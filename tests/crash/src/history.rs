@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::ledger::{Entry, Event, Lease};
 use crate::messages::{Class, Receipt};
@@ -9,13 +10,19 @@ use crate::packs::Causes;
 
 /// What the ledgers of a run say about each message.
 #[derive(Debug, Default)]
-pub struct History(BTreeMap<String, Record>);
+pub struct History {
+    records: BTreeMap<String, Record>,
+    disputed: Vec<RangeInclusive<u64>>,
+}
 
 /// What the ledgers say about one message.
 #[derive(Debug, Default)]
 struct Record {
     attempted: bool,
-    acknowledged: bool,
+    /// When the submission was acknowledged.
+    acknowledged: Option<u64>,
+    /// The submission has failed, and nothing was done.
+    refused: bool,
     /// Receives, with the time of each.
     started: BTreeMap<Lease, u64>,
     /// Receives whose work was done, with the time at which the completion began.
@@ -34,6 +41,8 @@ pub struct Figures {
     pub attempted: usize,
     /// Submissions that were acknowledged.
     pub acknowledged: usize,
+    /// Messages that were stored although their submissions were not acknowledged.
+    pub unanswered: usize,
     /// Acknowledged messages whose work was done.
     pub completed: usize,
     /// Acknowledged messages with a time to live, whose work was not done.
@@ -46,6 +55,8 @@ pub struct Figures {
     pub poisoned: usize,
     /// Why messages of packs ran twice, if there were packs.
     pub causes: Option<Causes>,
+    /// Submissions that were acknowledged after the last strike on the database, if there was one.
+    pub late: Option<usize>,
 }
 
 /// What the storage promises.
@@ -64,7 +75,7 @@ pub enum Violation {
     Lost(String),
     /// The order is complete, and its follow-up was never handled.
     FollowUpLost(String),
-    /// The message was received, but nobody submitted it.
+    /// The message was received, but nobody submitted it, or the submission has failed and said that nothing was done.
     Unexpected(String),
     /// More than one completion of the message was acknowledged.
     CompletedTwice(String),
@@ -104,10 +115,11 @@ impl History {
             lease,
         } in entries
         {
-            let record = self.0.entry(name.clone()).or_default();
+            let record = self.records.entry(name.clone()).or_default();
             match event {
                 Event::Submitting => record.attempted = true,
-                Event::Submitted => record.acknowledged = true,
+                Event::Submitted => record.acknowledged = Some(at),
+                Event::Refused => record.refused = true,
                 Event::Started => drop(record.started.insert(lease, at)),
                 Event::Finishing => drop(record.finishing.insert(lease, at)),
                 Event::Completed => record.completed.push(lease),
@@ -119,6 +131,12 @@ impl History {
         }
     }
 
+    /// Sets the times in which a process may take a lease for lasting that another takes for ended. Whoever completes a
+    /// message without a follow-up then, and finds that it is gone, believes to have completed it.
+    pub fn dispute(&mut self, times: Vec<RangeInclusive<u64>>) {
+        self.disputed = times;
+    }
+
     /// Checks a history whose queues are empty, including the poison queues.
     ///
     /// # Errors
@@ -126,11 +144,11 @@ impl History {
     pub fn check(&self, promise: Promise) -> Result<Figures, Vec<Violation>> {
         let mut figures = Figures::default();
         let mut violations = Vec::new();
-        for (name, record) in &self.0 {
+        for (name, record) in &self.records {
             figures.add(name, record);
-            violations.extend(record.violation(name, promise));
+            violations.extend(record.violation(name, promise, &self.disputed));
             violations.extend(record.noticed.iter().cloned());
-            if !record.finishing.is_empty() && Class::of(name) == Class::Receipted {
+            if !record.finishing.is_empty() && has_follow_up(name) {
                 violations.extend(self.lost_follow_up(name));
             }
             if !record.started.is_empty() && !self.is_expected(name) {
@@ -144,43 +162,72 @@ impl History {
         }
     }
 
+    /// Returns how many submissions were acknowledged after that time.
+    pub(crate) fn acknowledged_after(&self, time: u64) -> usize {
+        let records = self.records.values();
+        records
+            .filter(|record| record.acknowledged.is_some_and(|at| at > time))
+            .count()
+    }
+
     fn is_expected(&self, name: &str) -> bool {
         let order = name.strip_prefix(Receipt::PREFIX);
-        let finishing = |name| self.0.get(name).is_some_and(|r| !r.finishing.is_empty());
+        let finishing = |name| {
+            self.records
+                .get(name)
+                .is_some_and(|r| !r.finishing.is_empty())
+        };
         match order {
             Some(order) => finishing(order),
-            None => self.0[name].attempted,
+            None => self.records[name].attempted && !self.records[name].refused,
         }
     }
 
     fn lost_follow_up(&self, order: &str) -> Option<Violation> {
-        if order.starts_with(Receipt::PREFIX) {
-            return None;
-        }
-        let receipt = self.0.get(&format!("{}{order}", Receipt::PREFIX));
+        let receipt = self.records.get(&format!("{}{order}", Receipt::PREFIX));
         let handled = receipt.is_some_and(|receipt| !receipt.finishing.is_empty());
         (!handled).then(|| Violation::FollowUpLost(order.to_owned()))
     }
 }
 
+/// Whether a message has a follow-up, which its completion submits.
+fn has_follow_up(name: &str) -> bool {
+    Class::of(name) == Class::Receipted && !name.starts_with(Receipt::PREFIX)
+}
+
 impl Record {
-    fn violation(&self, name: &str, promise: Promise) -> Option<Violation> {
+    fn violation(
+        &self,
+        name: &str,
+        promise: Promise,
+        disputed: &[RangeInclusive<u64>],
+    ) -> Option<Violation> {
         let name = name.to_owned();
-        if self.acknowledged && self.finishing.is_empty() && Class::of(&name) != Class::Expiring {
+        if self.acknowledged.is_some()
+            && self.finishing.is_empty()
+            && Class::of(&name) != Class::Expiring
+        {
             return Some(Violation::Lost(name));
         }
         if promise == Promise::AtLeastOnce {
             return None;
         }
-        if self.completed.len() > 1 {
+        let begun = |lease: &Lease| self.finishing.get(lease).copied().unwrap_or(u64::MAX);
+        let is_disputed = |lease: &Lease| {
+            let begun = begun(lease);
+            !has_follow_up(&name) && disputed.iter().any(|times| times.contains(&begun))
+        };
+        let mut completed: Vec<_> = self.completed.iter().collect();
+        completed.retain(|lease| !is_disputed(lease));
+        if completed.len() > 1 {
             return Some(Violation::CompletedTwice(name));
         }
-        let stale = self.completed.iter().any(|lease| {
-            let begun = self.finishing.get(lease).copied().unwrap_or(u64::MAX);
+        let stale = completed.iter().any(|lease| {
+            let begun = begun(lease);
             let later = self
                 .started
-                .range(lease..)
-                .filter(|(other, _)| *other != lease);
+                .range(**lease..)
+                .filter(|(other, _)| other != lease);
             begun != u64::MAX && later.into_iter().any(|(_, at)| *at < begun)
         });
         stale.then_some(Violation::StaleSettlement(name))
@@ -191,10 +238,13 @@ impl Figures {
     fn add(&mut self, name: &str, record: &Record) {
         let done = !record.finishing.is_empty();
         self.attempted += usize::from(record.attempted);
-        self.acknowledged += usize::from(record.acknowledged);
-        self.completed += usize::from(record.acknowledged && done);
+        let acknowledged = record.acknowledged.is_some();
+        self.acknowledged += usize::from(acknowledged);
+        let stored = record.attempted && !record.started.is_empty();
+        self.unanswered += usize::from(stored && !acknowledged);
+        self.completed += usize::from(acknowledged && done);
         let expiring = Class::of(name) == Class::Expiring;
-        self.expired += usize::from(record.acknowledged && !done && expiring);
+        self.expired += usize::from(acknowledged && !done && expiring);
         self.duplicated += usize::from(record.finishing.len() > 1);
         self.recovered += usize::from(record.started.len() > 1 && done);
         self.poisoned += record.poisoned;
@@ -206,19 +256,29 @@ impl fmt::Display for Figures {
         let Self {
             attempted,
             acknowledged,
+            unanswered,
             completed,
             expired,
             duplicated,
             recovered,
             poisoned,
             causes,
+            late,
         } = self;
         write!(
             f,
             "{attempted} attempted, {acknowledged} acknowledged = {completed} completed + {expired} expired; \
-             0 lost, 0 unexpected, {duplicated} duplicated, {recovered} recovered, {poisoned} poisoned"
+             0 lost, 0 unexpected, {unanswered} unanswered, {duplicated} duplicated, {recovered} recovered, {poisoned} poisoned"
         )?;
-        causes.iter().try_for_each(|causes| write!(f, "; {causes}"))
+        causes
+            .iter()
+            .try_for_each(|causes| write!(f, "; {causes}"))?;
+        late.iter().try_for_each(|late| {
+            write!(
+                f,
+                "; {late} acknowledged after the last strike on the database"
+            )
+        })
     }
 }
 
@@ -226,9 +286,8 @@ impl fmt::Display for Figures {
 mod tests {
     use super::*;
 
-    fn history(lines: &[(u64, Event, &str, usize)]) -> Result<Figures, Vec<Violation>> {
-        let mut history = History::default();
-        let entry = |&(at, event, name, dequeued): &(u64, Event, &str, usize)| Entry {
+    fn entry(&(at, event, name, dequeued): &(u64, Event, &str, usize)) -> Entry {
+        Entry {
             at,
             event,
             name: name.to_owned(),
@@ -236,12 +295,18 @@ mod tests {
                 inserted: 1,
                 dequeued,
             },
-        };
+        }
+    }
+
+    fn history(lines: &[(u64, Event, &str, usize)]) -> Result<Figures, Vec<Violation>> {
+        let mut history = History::default();
         history.add(lines.iter().map(entry).collect());
         history.check(Promise::OneCopy)
     }
 
-    use Event::{Completed, Finishing, OutOfTurn, Overlapping, Started, Submitted, Submitting};
+    use Event::{
+        Completed, Finishing, OutOfTurn, Overlapping, Refused, Started, Submitted, Submitting,
+    };
 
     #[test]
     fn a_message_that_is_repeated_after_a_kill_is_recovered() {
@@ -261,12 +326,14 @@ mod tests {
         let expected = Figures {
             attempted: 3,
             acknowledged: 2,
+            unanswered: 0,
             completed: 1,
             expired: 1,
             duplicated: 1,
             recovered: 1,
             poisoned: 0,
             causes: None,
+            late: None,
         };
         assert_eq!(figures, expected);
     }
@@ -279,6 +346,13 @@ mod tests {
 
         let unexpected = history(&[(3, Started, "a-p", 1)]);
         assert_eq!(unexpected, Err(vec![Violation::Unexpected(name("a-p"))]));
+
+        let refused = history(&[
+            (1, Submitting, "a-p", 0),
+            (2, Refused, "a-p", 0),
+            (3, Started, "a-p", 1),
+        ]);
+        assert_eq!(refused, Err(vec![Violation::Unexpected(name("a-p"))]));
 
         let order = [
             (1, Submitting, "a-r", 0),
@@ -300,6 +374,17 @@ mod tests {
             history(&lines),
             Err(vec![Violation::CompletedTwice(name("a-p"))])
         );
+
+        let mut disputed = History::default();
+        let entries = lines.iter().map(entry).collect();
+        disputed.add(entries);
+        disputed.dispute(vec![15..=25]);
+        disputed
+            .check(Promise::OneCopy)
+            .expect("the second completion is believed");
+        disputed.dispute(vec![21..=25]);
+        let twice = Err(vec![Violation::CompletedTwice(name("a-p"))]);
+        assert_eq!(disputed.check(Promise::OneCopy), twice);
 
         let of_keys = [
             (1, Submitting, "a-p", 0),

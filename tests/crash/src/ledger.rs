@@ -33,6 +33,8 @@ pub enum Event {
     Submitting,
     /// `submit` has returned success.
     Submitted,
+    /// `submit` has failed, and says that nothing was done.
+    Refused,
     /// A consumer has received the message.
     Started,
     /// The work on the message is done, and it will be completed.
@@ -69,9 +71,10 @@ pub struct Lease {
     pub dequeued: usize,
 }
 
-const EVENTS: [(Event, &str); 14] = [
+const EVENTS: [(Event, &str); 15] = [
     (Event::Submitting, "submitting"),
     (Event::Submitted, "submitted"),
+    (Event::Refused, "refused"),
     (Event::Started, "started"),
     (Event::Finishing, "finishing"),
     (Event::Completed, "completed"),

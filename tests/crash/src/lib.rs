@@ -10,7 +10,7 @@
 //! | [`duplicates`] | kills processes that do the same work by `once`, and checks its effects |
 //! | [`submissions`] | kills processes that submit the same keys once, and counts the messages of each |
 //! | [`ticks`] | kills processes that run the same schedules, and counts the messages of each tick |
-//! | [`database`] | a PostgreSQL server that crashes, and ends connections |
+//! | [`database`] | a PostgreSQL server that faults befall: crashes, a network that fails, a failover, a clock that steps |
 //! | [`crew`] | the processes of a run, which share one file |
 //! | [`process`] | a process of a suite, which never outlives its test |
 //! | [`worker`] | what the processes do: produce, listen, accept, redrive, hold |

@@ -24,6 +24,8 @@ pub enum Bug {
     AcceptsStaleReceipts,
     /// A delete whose outcome is unknown is acknowledged.
     PresumesDone,
+    /// A put whose outcome is unknown is said not to be done.
+    PresumesNotDone,
     /// Operations that belong together are carried out one after the other, deletes first.
     AppliesInSteps,
     /// A commit is not synced, where it should be: the file is opened so, not by [`Sabotaged`].
@@ -143,11 +145,12 @@ impl Point {
     }
 }
 
-const NAMES: [(Bug, &str); 35] = [
+const NAMES: [(Bug, &str); 36] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
     (Bug::PresumesDone, "presumes-done"),
+    (Bug::PresumesNotDone, "presumes-not-done"),
     (Bug::AppliesInSteps, "applies-in-steps"),
     (Bug::SkipsSync, "skips-sync"),
     (Bug::CompletesApart, "completes-apart"),
@@ -262,7 +265,10 @@ impl Sabotaged {
             if put.is_ok() {
                 self.pass(Point::AfterPut);
             }
-            return put;
+            return put.map_err(|error| match self.bug {
+                Bug::PresumesNotDone => error.with_outcome(Outcome::NotDone),
+                _ => error,
+            });
         }
         let (inner, queue) = (Arc::clone(&self.inner), queue.clone());
         tokio::spawn(async move {

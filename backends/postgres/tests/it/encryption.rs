@@ -24,7 +24,10 @@ fn certificate(host: &str) -> (String, String) {
 fn connections_are_encrypted_to_a_server_whose_certificate_is_verified() {
     block_on(async {
         let (own, key) = certificate("127.0.0.1");
-        let server = PostgresServer::start_encrypted(&own, &key).expect("it starts");
+        let server = PostgresServer::builder()
+            .encrypted(&own, &key)
+            .start()
+            .expect("it starts");
         let schema = Schema::on(&server);
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str, text: &str| {

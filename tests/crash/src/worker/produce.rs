@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use queue_runtime::error::Outcome;
 use queue_runtime::send::SubmitErrorKind;
 use queue_tests::incompressible;
 
@@ -62,17 +63,22 @@ async fn submit(desk: &Desk, orders: Vec<CrashOrder>, class: Class) {
                 Class::Expiring => submit.time_to_live(TIME_TO_LIVE),
                 _ => submit,
             };
-            submit.await.err().map(|error| error.kind)
+            submit.await.err().map(|error| (error.kind, true))
         }
         _ => {
             let submitted = desk.service.submit_all(orders).await;
-            submitted.err().map(|error| error.kind)
+            let failed = submitted.err();
+            failed.map(|error| (error.kind, error.submitted.is_empty()))
         }
     };
     match problem {
         None => note(Event::Submitted),
         // The file was locked too long, for example by a stopped process.
-        Some(SubmitErrorKind::Storage(_)) => {}
-        Some(problem) => panic!("{problem}"),
+        Some((SubmitErrorKind::Storage(error), of_all)) => {
+            if of_all && error.outcome() == Outcome::NotDone {
+                note(Event::Refused);
+            }
+        }
+        Some((problem, _)) => panic!("{problem}"),
     }
 }
