@@ -157,8 +157,8 @@ enum Engine {
     Page,
     /// A listener and a loop over `accept` and `complete`, on memory and SQLite.
     Listener,
-    /// From `submit` to the handler of an idle listener: on memory and SQLite, in one process and in two, and on Azurite
-    /// with wake-ups by NATS.
+    /// From `submit` to the handler of an idle listener: on memory, SQLite and PostgreSQL, in one process and in two, and
+    /// on Azurite with wake-ups by NATS.
     Pickup,
     /// A burst on an idle queue, on SQLite: the listener's tasks and the queue's depth over time.
     Burst,
