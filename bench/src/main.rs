@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
 //! | `sqlite`, `raw`, `writer` | SQLite: ours, a bare `rusqlite` loop, and a bare writer thread |
-//! | `postgres` | PostgreSQL: ours, and a bare connection |
+//! | `postgres`, `waits` | PostgreSQL: ours, and a bare connection; what our connections wait for |
 //! | `processes`, `backlog` | SQLite: two processes on one file; many waiting messages |
 //! | `inspect` | the command line `queues` on many waiting messages |
 //! | `page` | the mosaic's page and its command line |
@@ -58,6 +58,7 @@ mod serving;
 mod shards;
 mod sqlite;
 mod tasks;
+mod waits;
 mod wire;
 mod writer;
 
@@ -133,7 +134,7 @@ enum Engine {
     Sqlite,
     /// As `sqlite`, with `synchronous=NORMAL`.
     Normal,
-    /// PostgreSQL: ours, and a bare connection with as many messages in each statement.
+    /// PostgreSQL: ours, and a bare connection with as many messages in each statement; what our connections wait for.
     Postgres,
     /// `submit_all` and a bare `rusqlite` loop, on SQLite.
     Bulk,
@@ -217,7 +218,11 @@ impl Engine {
             Self::Envelope => envelope::measure(options),
             Self::Sqlite => sqlite::measure(options, Synchronous::Full),
             Self::Normal => sqlite::measure(options, Synchronous::Normal),
-            Self::Postgres => postgres::measure(options),
+            Self::Postgres => {
+                let mut tables = postgres::measure(options)?;
+                tables.extend(waits::measure(options)?);
+                Ok(tables)
+            }
             Self::Bulk => sqlite::measure_bulk(options),
             Self::Large => {
                 let mut tables = large::measure(options)?;
