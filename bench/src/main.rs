@@ -8,7 +8,7 @@
 //! | `processes`, `backlog` | SQLite: two processes on one file; many waiting messages |
 //! | `inspect` | the command line `queues` on many waiting messages |
 //! | `page` | the mosaic's page and its command line |
-//! | `peers` | other queues, in the programs of `bench/peers` |
+//! | `peers` | other queues, on files, on Redis and on PostgreSQL, in the programs of `bench/peers` |
 //! | `server`, `serving` | the server of `queues serve` beside Azurite, each in a process of its own |
 //! | `wire`, `nothing` | a bare client of such a server; a server that stores nothing |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
@@ -165,8 +165,10 @@ enum Engine {
     Burst,
     /// The processor time, threads and memory of idle listeners, on SQLite.
     Idle,
-    /// Queues of other projects, on SQLite and on local servers, and ours.
+    /// Queues of other projects, on SQLite and on Redis, and ours.
     Peers,
+    /// Queues of other projects on PostgreSQL, a bare connection, and ours.
+    PostgresPeers,
     /// Ours and the bare Azure SDK, on a minimal loopback server.
     Http,
     /// Ours and the bare Azure SDK, on Azurite.
@@ -241,7 +243,8 @@ impl Engine {
             Self::Pickup => pickup::measure(options),
             Self::Burst => burst::measure(options),
             Self::Idle => idle::measure(options),
-            Self::Peers => peers::measure(options),
+            Self::Peers => peers::measure(options, &peers::LOCAL),
+            Self::PostgresPeers => peers::measure(options, &peers::ON_POSTGRES),
             Self::Http => azure::measure_on_loopback(options),
             Self::Azurite => azure::measure_on_azurite(options),
             Self::Server => server::measure(options),
