@@ -23,6 +23,7 @@
 //! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
 //! | `loopback` | an HTTP server that imitates Azure's queues at little cost |
 //! | `child` | work in child processes of this program |
+//! | `statements` | what clients of PostgreSQL execute |
 //! | `tasks` | the same work in many concurrent tasks |
 //! | `meter`, `memory` | the rate, processor time and requests of a workload; the memory of this process |
 //! | `report` | medians and ratios, as tables, JSON, plots, and in the documentation |
@@ -57,6 +58,7 @@ mod server;
 mod serving;
 mod shards;
 mod sqlite;
+mod statements;
 mod tasks;
 mod waits;
 mod wire;
@@ -163,7 +165,7 @@ enum Engine {
     Pickup,
     /// A burst on an idle queue, on SQLite: the listener's tasks and the queue's depth over time.
     Burst,
-    /// The processor time, threads and memory of idle listeners, on SQLite.
+    /// The processor time, threads and memory of idle listeners, on SQLite; the statements of one on PostgreSQL.
     Idle,
     /// Queues of other projects, on SQLite and on Redis, and ours.
     Peers,
@@ -242,7 +244,11 @@ impl Engine {
             Self::Listener => listener::measure(options),
             Self::Pickup => pickup::measure(options),
             Self::Burst => burst::measure(options),
-            Self::Idle => idle::measure(options),
+            Self::Idle => {
+                let mut tables = idle::measure(options)?;
+                tables.extend(idle::measure_on_postgres(options)?);
+                Ok(tables)
+            }
             Self::Peers => peers::measure(options, &peers::LOCAL),
             Self::PostgresPeers => peers::measure(options, &peers::ON_POSTGRES),
             Self::Http => azure::measure_on_loopback(options),

@@ -48,6 +48,9 @@ control -m immediate stop
 "#;
 
 impl PostgresServer {
+    /// The path of the log of a server that was started, as SQL.
+    pub const LOG: &str = "current_setting('data_directory') || '/../log'";
+
     /// Returns the server whose URL is in `QUEUE_TEST_POSTGRES`, or starts one.
     ///
     /// # Errors
