@@ -39,8 +39,9 @@ pub(crate) enum Work {
     SubmitAndListen,
     /// Submits the messages in bulk; returns by how many bytes the process has grown for each.
     Grow,
-    /// Runs as many idle listeners as there are tasks. Returns percent of a core, threads, and MiB of memory.
-    Idle { seconds: u32 },
+    /// Runs as many idle listeners as there are tasks, each of at least so many tasks of its own. Returns percent of a
+    /// core, threads, and MiB of memory.
+    Idle { seconds: u32, least: usize },
 }
 
 impl std::str::FromStr for Job {
@@ -89,9 +90,9 @@ async fn result(service: &QueueService, job: &Job) -> Outcome<Vec<f64>> {
             let grown = memory::resident().zip(before).map(|(now, then)| now - then);
             grown.map_or(f64::NAN, |bytes| bytes / f64::from(messages))
         }
-        Work::Idle { seconds } => {
+        Work::Idle { seconds, least } => {
             let span = Duration::from_secs(seconds.into());
-            return Ok(idle::wait(service, tasks, span).await?.into());
+            return Ok(idle::wait(service, tasks, least, span).await?.into());
         }
     };
     Ok(vec![result])

@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
 //! | `sqlite`, `raw`, `writer` | SQLite: ours, a bare `rusqlite` loop, and a bare writer thread |
-//! | `postgres` | PostgreSQL: ours, and a bare connection |
+//! | `postgres`, `waits` | PostgreSQL: ours, and a bare connection; what our connections wait for |
 //! | `processes`, `backlog` | SQLite: two processes on one file; many waiting messages |
 //! | `inspect` | the command line `queues` on many waiting messages |
 //! | `page` | the mosaic's page and its command line |
-//! | `peers` | other queues, in the programs of `bench/peers` |
+//! | `peers` | other queues, on files, on Redis and on PostgreSQL, in the programs of `bench/peers` |
 //! | `server`, `serving` | the server of `queues serve` beside Azurite, each in a process of its own |
 //! | `wire`, `nothing` | a bare client of such a server; a server that stores nothing |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
@@ -23,6 +23,7 @@
 //! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
 //! | `loopback` | an HTTP server that imitates Azure's queues at little cost |
 //! | `child` | work in child processes of this program |
+//! | `statements` | what clients of PostgreSQL execute |
 //! | `tasks` | the same work in many concurrent tasks |
 //! | `meter`, `memory` | the rate, processor time and requests of a workload; the memory of this process |
 //! | `report` | medians and ratios, as tables, JSON, plots, and in the documentation |
@@ -57,7 +58,9 @@ mod server;
 mod serving;
 mod shards;
 mod sqlite;
+mod statements;
 mod tasks;
+mod waits;
 mod wire;
 mod writer;
 
@@ -133,7 +136,7 @@ enum Engine {
     Sqlite,
     /// As `sqlite`, with `synchronous=NORMAL`.
     Normal,
-    /// PostgreSQL: ours, and a bare connection with as many messages in each statement.
+    /// PostgreSQL: ours, and a bare connection with as many messages in each statement; what our connections wait for.
     Postgres,
     /// `submit_all` and a bare `rusqlite` loop, on SQLite.
     Bulk,
@@ -157,15 +160,17 @@ enum Engine {
     Page,
     /// A listener and a loop over `accept` and `complete`, on memory and SQLite.
     Listener,
-    /// From `submit` to the handler of an idle listener: on memory and SQLite, in one process and in two, and on Azurite
-    /// with wake-ups by NATS.
+    /// From `submit` to the handler of an idle listener: on memory, SQLite and PostgreSQL, in one process and in two, and
+    /// on Azurite with wake-ups by NATS.
     Pickup,
     /// A burst on an idle queue, on SQLite: the listener's tasks and the queue's depth over time.
     Burst,
-    /// The processor time, threads and memory of idle listeners, on SQLite.
+    /// The processor time, threads and memory of idle listeners, on SQLite; the statements of one on PostgreSQL.
     Idle,
-    /// Queues of other projects, on SQLite and on local servers, and ours.
+    /// Queues of other projects, on SQLite and on Redis, and ours.
     Peers,
+    /// Queues of other projects on PostgreSQL, a bare connection, and ours.
+    PostgresPeers,
     /// Ours and the bare Azure SDK, on a minimal loopback server.
     Http,
     /// Ours and the bare Azure SDK, on Azurite.
@@ -217,7 +222,11 @@ impl Engine {
             Self::Envelope => envelope::measure(options),
             Self::Sqlite => sqlite::measure(options, Synchronous::Full),
             Self::Normal => sqlite::measure(options, Synchronous::Normal),
-            Self::Postgres => postgres::measure(options),
+            Self::Postgres => {
+                let mut tables = postgres::measure(options)?;
+                tables.extend(waits::measure(options)?);
+                Ok(tables)
+            }
             Self::Bulk => sqlite::measure_bulk(options),
             Self::Large => {
                 let mut tables = large::measure(options)?;
@@ -235,8 +244,13 @@ impl Engine {
             Self::Listener => listener::measure(options),
             Self::Pickup => pickup::measure(options),
             Self::Burst => burst::measure(options),
-            Self::Idle => idle::measure(options),
-            Self::Peers => peers::measure(options),
+            Self::Idle => {
+                let mut tables = idle::measure(options)?;
+                tables.extend(idle::measure_on_postgres(options)?);
+                Ok(tables)
+            }
+            Self::Peers => peers::measure(options, &peers::LOCAL),
+            Self::PostgresPeers => peers::measure(options, &peers::ON_POSTGRES),
             Self::Http => azure::measure_on_loopback(options),
             Self::Azurite => azure::measure_on_azurite(options),
             Self::Server => server::measure(options),

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use queue_runtime::notify::NatsNotifier;
+use queue_runtime::postgres::tokio_postgres::{self, Client, NoTls, Statement};
 use queue_runtime::service::StopOnDrop;
 use queue_runtime::{ListenerHandle, Message, QueueService, Received};
 use queue_tests::azurite::Azurite;
 use queue_tests::nats::NatsServer;
+use queue_tests::postgres::PostgresServer;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -100,6 +102,10 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     if let Err(why) = &servers {
         table.note(format!("{WITH_NATS}: {why}"));
     }
+    let postgres = PostgresServer::start();
+    if let Err(why) = &postgres {
+        table.note(format!("PostgreSQL: {why}"));
+    }
     for round in options.rounds() {
         // The files of a round are new.
         let dir = options.scratch()?;
@@ -108,6 +114,11 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
             .into_iter()
             .map(|place| (place, commits.clone()))
             .collect();
+        if let Ok(postgres) = &postgres {
+            let commits = runtime.block_on(Bare::commits_on(postgres.url(), round))?;
+            let places = Place::on_postgres(postgres.url(), round);
+            runs.extend(places.map(|place| (place, commits.clone())));
+        }
         if let Ok(servers) = &servers {
             let place = servers.place(round);
             let requests = runtime.block_on(sdk::Queue::open(&place.url))?;
@@ -170,6 +181,20 @@ impl Place {
         .map(|(name, url, two_processes)| Self {
             name,
             url,
+            nats: None,
+            two_processes,
+        })
+    }
+
+    /// Places with queues of their own.
+    fn on_postgres(server: &str, round: u32) -> [Self; 2] {
+        [
+            ("PostgreSQL, one process", "here", false),
+            ("PostgreSQL, two processes", "elsewhere", true),
+        ]
+        .map(|(name, schema, two_processes)| Self {
+            name,
+            url: format!("{server}?schema={schema}{round}"),
             nats: None,
             two_processes,
         })
@@ -259,6 +284,8 @@ impl Drop for Waiting {
 enum Bare {
     /// A connection to a file on the same disk.
     Commits(Rc<Connection>),
+    /// A connection to the same PostgreSQL server, and its statements.
+    Statements(Rc<(Client, Statement, Statement)>),
     /// Another queue of the same server.
     Requests(sdk::Queue),
 }
@@ -273,10 +300,25 @@ impl Bare {
         Ok(Self::Commits(Rc::new(connection)))
     }
 
+    async fn commits_on(server: &str, round: u32) -> Outcome<Self> {
+        let (client, connection) = tokio_postgres::connect(server, NoTls).await?;
+        tokio::spawn(connection);
+        let table = format!("bare{round}");
+        client
+            .batch_execute(&format!(
+                "CREATE TABLE {table} (seq bigserial PRIMARY KEY, claimed integer)"
+            ))
+            .await?;
+        let put = format!("INSERT INTO {table} (claimed) VALUES (0) RETURNING seq");
+        let claim = format!("UPDATE {table} SET claimed = 1 WHERE seq = $1");
+        let (put, claim) = (client.prepare(&put).await?, client.prepare(&claim).await?);
+        Ok(Self::Statements(Rc::new((client, put, claim))))
+    }
+
     /// The name of the storage's figures.
     fn side(&self) -> &'static str {
         match self {
-            Self::Commits(_) => COMMITS,
+            Self::Commits(_) | Self::Statements(_) => COMMITS,
             Self::Requests(_) => REQUESTS,
         }
     }
@@ -289,6 +331,13 @@ impl Bare {
                 connection.execute("INSERT INTO message (claimed) VALUES (0)", [])?;
                 let claim = "UPDATE message SET claimed = 1 WHERE seq = ?1";
                 connection.execute(claim, [connection.last_insert_rowid()])?;
+                Ok(started.elapsed())
+            }
+            Self::Statements(bare) => {
+                let (client, put, claim) = &**bare;
+                let started = Instant::now();
+                let seq: i64 = client.query_one(put, &[]).await?.get(0);
+                client.execute(claim, &[&seq]).await?;
                 Ok(started.elapsed())
             }
             Self::Requests(queue) => queue.put_and_receive(number).await,

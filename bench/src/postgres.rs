@@ -8,7 +8,7 @@ use queue_tests::postgres::PostgresServer;
 
 use crate::raw::Bare;
 use crate::report::{Figures, Table, in_turn};
-use crate::sqlite::{ours_on, stored_size, without_listener};
+use crate::sqlite::{ours_on, without_listener};
 use crate::{Options, Outcome, runtime};
 
 /// The numbers of tasks, which are the messages of a bare statement, and of messages.
@@ -39,10 +39,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     let runtime = runtime()?;
     let title = "PostgreSQL, fsync, synchronous_commit=on";
     let mut table = Table::new("postgres", title, &[OURS, SAME_BYTES]);
-    let bare = Bare {
-        synchronous: "full",
-        at_least: runtime.block_on(stored_size())?,
-    };
+    let bare = runtime.block_on(Bare::stored_as_ours())?;
     for round in options.rounds() {
         for (tasks, messages) in SIZES {
             eprintln!("PostgreSQL, round {round}: {tasks} tasks");
@@ -65,7 +62,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
 
 /// Inserts, then claims and deletes, `batch` messages in each statement, each of which is a commit. Returns both rates, in
 /// messages per second.
-async fn run(url: &str, bare: Bare, messages: u32, batch: u32) -> Outcome<(f64, f64)> {
+pub(crate) async fn run(url: &str, bare: Bare, messages: u32, batch: u32) -> Outcome<(f64, f64)> {
     let (client, connection) = connect(url, NoTls).await?;
     tokio::spawn(connection);
     client.batch_execute(TABLE).await?;

@@ -110,10 +110,7 @@ pub(crate) fn measure_bulk(options: &Options) -> Outcome<Vec<Table>> {
     let runtime = runtime()?;
     let title = "submit_all on SQLite, WAL, synchronous=FULL";
     let mut table = Table::new("bulk", title, &[OURS, SAME_BYTES]).by("messages a call");
-    let bare = Bare {
-        synchronous: "full",
-        at_least: runtime.block_on(stored_size())?,
-    };
+    let bare = runtime.block_on(Bare::stored_as_ours())?;
     for round in options.rounds() {
         for (batch, messages) in BULK {
             eprintln!("bulk, round {round}: {batch} messages a call");
@@ -135,6 +132,16 @@ pub(crate) fn measure_bulk(options: &Options) -> Outcome<Vec<Table>> {
         }
     }
     Ok(vec![table])
+}
+
+impl Bare {
+    /// Bodies as large as ours, each commit on the disk.
+    pub(crate) async fn stored_as_ours() -> Outcome<Self> {
+        Ok(Self {
+            synchronous: Synchronous::Full.name(),
+            at_least: stored_size().await?,
+        })
+    }
 }
 
 /// The size of a message's stored body, with its envelope.

@@ -149,6 +149,9 @@ impl PostgresBuilder {
 }
 
 impl PostgresServer {
+    /// The path of the log of a server that was started, as SQL.
+    pub const LOG: &str = "current_setting('data_directory') || '/../log'";
+
     /// Returns the server whose URL is in `QUEUE_TEST_POSTGRES`, or starts one.
     ///
     /// # Errors

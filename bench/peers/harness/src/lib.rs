@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `list` | the [`Variant`]s that the program can measure |
 //! | `run VARIANT MESSAGES TASKS DIRECTORY` | the [`Rates`] of submitting and then consuming so many messages |
+//!
+//! A program for PostgreSQL is given an empty [`database`] on a server of its own, whose default settings are durable.
 
 mod work;
 
@@ -15,7 +17,13 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-pub use work::{Handled, Parcel, all_taken, submit_with, take_with};
+pub use work::{Handled, Parcel, all_done, all_taken, submit_with, take_with};
+
+/// The largest number of connections to a server, below the limit of its default settings.
+pub const CONNECTIONS: u32 = 32;
+
+/// The variable with the URL of a PostgreSQL database.
+const DATABASE: &str = "PEER_DATABASE_URL";
 
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -79,6 +87,11 @@ struct Answer {
     payload: usize,
     #[serde(flatten)]
     rates: Rates,
+}
+
+/// Returns the URL of the PostgreSQL database to run on.
+pub fn database() -> Outcome<String> {
+    Ok(std::env::var(DATABASE).map_err(|_| format!("{DATABASE} is not set"))?)
 }
 
 /// Executes the command in the arguments of the process.

@@ -125,3 +125,11 @@ pub fn all_taken(messages: u32, taken: u32, started: Instant) -> Outcome<f64> {
         Err(format!("{taken} of {messages} messages were taken").into())
     }
 }
+
+/// Returns an error if the queue's tables have messages left that are not done.
+pub fn all_done(messages: u32, left: i64) -> Outcome<()> {
+    match left {
+        0 => Ok(()),
+        left => Err(format!("{left} of {messages} messages are not done").into()),
+    }
+}

@@ -1,4 +1,6 @@
 //! omniqueue on Redis streams: one message at a time, or batches of 32 that are acknowledged concurrently.
+//!
+//! `REDIS_URL` names a Redis server. What is created there is deleted at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,23 +9,25 @@ use std::time::{Duration, Instant};
 use omniqueue::backends::redis::{RedisBackend, RedisConfig};
 use omniqueue::{Delivery, QueueConsumer, QueueProducer};
 use peer_harness::{
-    Consume, Durability, Outcome, Parcel, Rates, Variant, Work, all_taken, submit_with,
+    CONNECTIONS, Consume, Durability, Outcome, Parcel, Rates, Variant, Work, all_taken, submit_with,
 };
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
-use crate::{CONNECTIONS, EACH};
-
 const GROUP: &str = "bench";
 const BATCH: usize = 32;
 
-pub async fn list() -> [Variant; EACH] {
+fn main() -> Outcome<()> {
+    peer_harness::main(list, run)
+}
+
+async fn list() -> Vec<Variant> {
     let server = server().await;
     let settings = [
         ("one message at a time", Consume::Accept),
         ("batches of 32", Consume::AcceptMany),
     ];
-    settings.map(|(settings, consume)| {
+    let variants = settings.map(|(settings, consume)| {
         let (server, durability, missing) = match &server {
             Ok((server, durability)) => (server.as_str(), *durability, None),
             Err(why) => ("Redis", Durability::Normal, Some(why.to_string())),
@@ -35,11 +39,12 @@ pub async fn list() -> [Variant; EACH] {
             at_most: 20_000,
             missing,
         }
-    })
+    });
+    variants.into()
 }
 
-fn url() -> Result<String, String> {
-    crate::url(&["REDIS_URL"])
+fn url() -> Result<String, &'static str> {
+    std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set")
 }
 
 async fn connect() -> Outcome<MultiplexedConnection> {
@@ -76,14 +81,14 @@ async fn server() -> Outcome<(String, Durability)> {
     Ok((name, durability))
 }
 
-pub async fn run(work: &Work, best: bool) -> Outcome<Rates> {
+async fn run(work: &Work) -> Outcome<Rates> {
     let key = format!("bench:{}", std::process::id());
     let mut connection = connect().await?;
     let _: () = redis::cmd("XGROUP")
         .arg(&["CREATE", &key, GROUP, "0", "MKSTREAM"])
         .query_async(&mut connection)
         .await?;
-    let rates = measure(&key, work, best).await;
+    let rates = measure(&key, work, work.variant == 1).await;
     let _: () = redis::cmd("DEL")
         .arg(&key)
         .query_async(&mut connection)
