@@ -5,6 +5,7 @@
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
 //! | `sqlite`, `raw`, `writer` | SQLite: ours, a bare `rusqlite` loop, and a bare writer thread |
 //! | `postgres`, `waits` | PostgreSQL: ours, and a bare connection; what our connections wait for |
+//! | `bloat` | PostgreSQL: messages through a queue while a snapshot is held |
 //! | `processes`, `backlog` | SQLite: two processes on one file; many waiting messages |
 //! | `inspect` | the command line `queues` on many waiting messages |
 //! | `page` | the mosaic's page and its command line |
@@ -31,6 +32,7 @@
 mod azure;
 mod backlog;
 mod batches;
+mod bloat;
 mod burst;
 mod child;
 mod envelope;
@@ -138,6 +140,8 @@ enum Engine {
     Normal,
     /// PostgreSQL: ours, and a bare connection with as many messages in each statement; what our connections wait for.
     Postgres,
+    /// Ten million messages through a queue on PostgreSQL, while a snapshot is held for a time; only if it is named.
+    Bloat,
     /// `submit_all` and a bare `rusqlite` loop, on SQLite.
     Bulk,
     /// Large messages: as they are, compressed, attached, and in a folder, on SQLite.
@@ -227,6 +231,7 @@ impl Engine {
                 tables.extend(waits::measure(options)?);
                 Ok(tables)
             }
+            Self::Bloat => bloat::measure(options),
             Self::Bulk => sqlite::measure_bulk(options),
             Self::Large => {
                 let mut tables = large::measure(options)?;
@@ -266,7 +271,11 @@ impl Options {
         let scratch = self.scratch()?;
         let mut report = Report::new(self.repeatable(), *self.rounds().end(), scratch.path());
         for engine in Engine::value_variants() {
-            if !self.engines.is_empty() && !self.engines.contains(engine) {
+            let is_asked_for = match engine {
+                Engine::Bloat => false,
+                _ => self.engines.is_empty(),
+            };
+            if !is_asked_for && !self.engines.contains(engine) {
                 continue;
             }
             for table in engine.measure(self)? {

@@ -18,12 +18,13 @@ use crate::asker::Asker;
 use crate::attachments;
 use crate::failure::{self, Failure};
 use crate::notifier::PostgresNotifier;
+use crate::pending::new_data;
 use crate::queues;
 use crate::receiver::Receiver;
 use crate::results::PostgresResults;
 use crate::session::Session;
 use crate::transactions::PostgresTransactions;
-use crate::writer::{Done, Work, Writer, new_data};
+use crate::writer::{Done, Work, Writer};
 
 /// The bytes of attachments beyond which operations do not share a connection with those of others.
 const BULK: usize = 256 * 1024;
@@ -66,7 +67,8 @@ const BULK: usize = 256 * 1024;
 /// later time. After a step forward, leases end early.
 ///
 /// # Connections
-/// A backend has five connections, which are made when they are first needed and again when lost. A server that does not
+/// A backend has six connections, which are made when they are first needed and again when lost: the sixth when many
+/// tasks put. A server that does not
 /// answer for a minute is given up. Of a pooler in transaction mode the URL has to tell, by `pooler=transaction`: each
 /// transaction then checks that it is on the server and the tables that were opened, and sets what its statements need.
 ///
@@ -75,8 +77,8 @@ const BULK: usize = 256 * 1024;
 /// milliseconds. The notifications of a queue have a channel of their own.
 ///
 /// # Counts
-/// Messages that come and go are counted in their transactions, in rows of changes which each process adds up once a
-/// minute.
+/// Messages that come and go are counted in their transactions, in rows of changes which each process that
+/// writes adds up once a minute.
 ///
 /// # Cancel safety
 /// As for every [`Backend`], an operation whose future was dropped may still be executed. A receive is not started after

@@ -122,11 +122,12 @@ impl PostgresBuilder {
             server.set_store(store);
         }
         let marks = Marks::default();
-        let writer = Writer::start(link, marks.clone());
-        let bulk = Writer::start(Link::new(Arc::clone(&server)), marks.clone());
+        let second = Link::new(Arc::clone(&server));
+        let writer = Writer::start(link, Some(second), &marks);
+        let bulk = Writer::start(Link::new(Arc::clone(&server)), None, &marks);
         let reader = Asker::start(Link::new(Arc::clone(&server)));
         let forgotten = Forgotten::default();
-        upkeep::start(&reader, forgotten.clone());
+        upkeep::start(&reader, forgotten.clone(), writer.has_written());
         let transactions = PostgresTransactions {
             server: Arc::clone(&server),
             reader: reader.clone(),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `backend`, `results` | the contracts: [`PostgresBackend`], [`PostgresResults`] |
 //! | `builder`, `options`, `tls` | opening, what a URL says, and encrypted connections |
-//! | `writer` | the task that writes messages and records, in transactions that callers share; `runs`, the operations that share a statement |
+//! | `writer` | the task that writes messages and records, in transactions that callers share; `pending`, the requests that share one; `runs`, the operations that share a statement |
 //! | `receiver` | the task that receives; `marks`, where each queue is read from |
 //! | `transactions`, `tx`, `sqlx` | messages in transactions of the application, the transactions of handlers, and those of another driver |
 //! | `session`, `asker` | connections, each owned by one task |
@@ -15,8 +15,8 @@
 //! | `schema`, `fitness` | the tables, and what a server must be like |
 //! | `failure` | errors, and what they prove |
 //!
-//! Each process has five connections for each open backend: for writes, for large attachments, for receives, for reads and
-//! changes of queues, and for wake-ups.
+//! Each process has six connections for each open backend: for writes, for further puts, for large attachments, for
+//! receives, for reads and changes of queues, and for wake-ups.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -30,6 +30,7 @@ mod marks;
 mod messages;
 mod notifier;
 mod options;
+mod pending;
 mod queues;
 mod receiver;
 mod records;

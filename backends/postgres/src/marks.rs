@@ -3,7 +3,7 @@
 //! At the head of a busy queue, the index has entries of messages that are gone and not yet vacuumed, which each claim
 //! would pass. So a process remembers the visibility time of the last message that it has claimed, and claims from there
 //! on. A message before the mark, such as one that was committed late, is found because an empty queue is read again
-//! from its start, and a busy one every few seconds.
+//! from its start, and a busy one every few seconds, or less often if that takes long.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,10 @@ use std::time::Duration;
 use queue_core::QueueName;
 use tokio::time::Instant;
 
-/// How long a queue is read from a mark before it is read from its start again.
+/// How long a queue is read from a mark before it is read from its start again, and how many times as long as that took:
+/// while an open snapshot keeps vacuum from its work, it takes long.
 const FRESH: Duration = Duration::from_secs(2);
+const TIMES: u32 = 20;
 
 /// The marks of all queues.
 #[derive(Debug, Clone, Default)]
@@ -22,34 +24,33 @@ pub(crate) struct Marks(Arc<Mutex<HashMap<QueueName, Mark>>>);
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     visible_at: i64,
-    /// When the queue was last read from its start.
-    read_at: Instant,
+    /// Until when the queue is not read from its start.
+    until: Instant,
 }
 
 impl Marks {
     /// Returns the time from which on the queue is read; `None` from its start.
     pub(crate) fn start(&self, queue: &QueueName) -> Option<i64> {
         let marks = self.hold();
-        let fresh = marks
-            .get(queue)
-            .filter(|mark| mark.read_at.elapsed() < FRESH);
+        let now = Instant::now();
+        let fresh = marks.get(queue).filter(|mark| now < mark.until);
         fresh.map(|mark| mark.visible_at)
     }
 
-    /// Sets the mark to that of the last claimed message, after the queue was read from this start.
-    pub(crate) fn set(&self, queue: &QueueName, start: Option<i64>, visible_at: i64) {
+    /// Sets the mark to that of the last claimed message, after the queue was read from this start, which took so long.
+    pub(crate) fn set(
+        &self,
+        queue: &QueueName,
+        start: Option<i64>,
+        visible_at: i64,
+        took: Duration,
+    ) {
         let mut marks = self.hold();
         match marks.get_mut(queue) {
             Some(mark) if start.is_some() => mark.visible_at = visible_at,
             _ => {
-                let read_at = Instant::now();
-                marks.insert(
-                    queue.clone(),
-                    Mark {
-                        visible_at,
-                        read_at,
-                    },
-                );
+                let until = Instant::now() + FRESH.max(took * TIMES);
+                marks.insert(queue.clone(), Mark { visible_at, until });
             }
         }
     }

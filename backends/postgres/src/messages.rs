@@ -44,31 +44,48 @@ macro_rules! clock {
 pub(crate) use clock;
 
 /// Puts messages on queues, in order, as far as the queues exist. The ids are given in order.
-pub(crate) const PUT: &str = concat!(
-    clock!(),
-    "placed AS MATERIALIZED (
-        SELECT given.place, given.queue, nextval('message_ids') AS seq, gen_random_uuid() AS nonce,
-            now + delay AS visible_at, now + lifetime AS expires_at, body
-        FROM clock, (
-            SELECT g.*, queues.id AS queue
-            FROM unnest($2::text[], $3::bytea[], $4::bigint[], $5::bigint[])
-                WITH ORDINALITY AS g (name, body, delay, lifetime, place)
-            LEFT JOIN queues ON queues.name = g.name ORDER BY place
-        ) AS given
-    ), put AS (
-        INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body)
-        SELECT seq, queue, visible_at, nonce, now, expires_at, body FROM placed, clock WHERE queue IS NOT NULL
-    ), counted AS (
-        INSERT INTO totals SELECT queue, count(*), 0 FROM placed WHERE queue IS NOT NULL GROUP BY queue
-    )
-    SELECT now, queue IS NOT NULL, seq, nonce, visible_at, expires_at FROM placed, clock ORDER BY place"
+macro_rules! put {
+    ($given:literal, $columns:literal, $nonce:literal, $answer:literal) => {
+        concat!(
+            clock!(),
+            "placed AS MATERIALIZED (
+                SELECT given.place, given.queue, nextval('message_ids') AS seq, ",
+            $nonce,
+            " AS nonce, now + delay AS visible_at, now + lifetime AS expires_at, body
+                FROM clock, (
+                    SELECT g.*, queues.id AS queue
+                    FROM unnest($2::text[], $3::bytea[], $4::bigint[], $5::bigint[]",
+            $given,
+            ") WITH ORDINALITY AS g (name, body, delay, lifetime",
+            $columns,
+            ", place) LEFT JOIN queues ON queues.name = g.name ORDER BY place
+                ) AS given
+            ), put AS (
+                INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body)
+                SELECT seq, queue, visible_at, nonce, now, expires_at, body FROM placed, clock WHERE queue IS NOT NULL
+            ), counted AS (
+                INSERT INTO totals SELECT queue, count(*), 0 FROM placed WHERE queue IS NOT NULL GROUP BY queue
+            )
+            SELECT now, queue IS NOT NULL, seq",
+            $answer,
+            " FROM placed, clock ORDER BY place"
+        )
+    };
+}
+
+/// With nonces of this process: the server takes longer to make one than to insert a row.
+const PUT: &str = put!(", $6::uuid[]", ", nonce", "given.nonce", "");
+/// As the function `put_all`.
+pub(crate) const PUT_ALL: &str = put!(
+    "",
+    "",
+    "gen_random_uuid()",
+    ", nonce, visible_at, expires_at"
 );
 
-/// Changes messages by their receipts. Answers with up to three rows for each, which tell: 0, whether the queue exists,
-/// and the message, before the statement; 1, of a message that could be locked, whether the message is alive; 2, that
-/// the message was changed. No result is joined with another, which would take the square of their number.
-macro_rules! settle {
-    ($given:literal, $columns:literal, $change:literal, $counted:literal) => {
+/// What settlements have in common: the messages that they are about.
+macro_rules! given {
+    ($given:literal, $columns:literal) => {
         concat!(
             clock!(),
             "given AS MATERIALIZED (
@@ -78,23 +95,25 @@ macro_rules! settle {
             ") WITH ORDINALITY AS g (name, seq, receipt",
             $columns,
             ", place) LEFT JOIN queues ON queues.name = g.name
-            ), held AS MATERIALIZED (
-                SELECT given.*, nonce,
-                    coalesce(messages.queue = given.queue, false) AND coalesce(expires_at > now, true) AS alive
-                FROM given JOIN messages USING (seq), clock FOR UPDATE OF messages SKIP LOCKED
-            ), changed AS (",
+            )"
+        )
+    };
+}
+
+/// Changes messages by their receipts. Answers with a row for each that was changed, and with one row at least.
+macro_rules! settle {
+    ($given:literal, $columns:literal, $change:literal, $answer:literal) => {
+        concat!(
+            given!($given, $columns),
+            ", held AS MATERIALIZED (
+                SELECT given.* FROM given JOIN messages USING (seq), clock
+                WHERE messages.queue = given.queue AND nonce = receipt AND coalesce(expires_at > now, true)
+                FOR UPDATE OF messages SKIP LOCKED
+            ), ",
             $change,
-            " WHERE m.seq = held.seq AND alive AND held.nonce = receipt
-                RETURNING place, m.queue, m.visible_at, m.nonce
-            )",
-            $counted,
-            "
-            SELECT now, place, 0 AS stage, queue IS NOT NULL AS is_so,
-                -- Not `EXISTS`, which would be planned as a scan of the whole index if the table seems small.
-                (SELECT true FROM messages WHERE messages.seq = given.seq) IS NOT NULL, NULL::bigint, NULL::uuid
-            FROM given, clock
-            UNION ALL SELECT now, place, 1, alive, NULL, NULL, NULL FROM held, clock
-            UNION ALL SELECT now, place, 2, NULL, NULL, visible_at, nonce FROM changed, clock"
+            " SELECT now, place",
+            $answer,
+            " FROM clock LEFT JOIN changed ON true"
         )
     };
 }
@@ -102,16 +121,37 @@ macro_rules! settle {
 const DELETE: &str = settle!(
     "",
     "",
-    "DELETE FROM messages m USING held",
-    ", counted AS (INSERT INTO totals SELECT queue, 0, count(*) FROM changed GROUP BY queue)"
+    "changed AS (
+        DELETE FROM messages m USING held WHERE m.seq = held.seq RETURNING place, m.queue
+    ), counted AS (
+        INSERT INTO totals SELECT queue, 0, count(*) FROM changed GROUP BY queue
+    )",
+    ""
 );
 const UPDATE: &str = settle!(
     ", $5::bigint[], $6::bytea[]",
     ", delay, body",
-    "UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(held.body, m.body),
-        visible_at = coalesce(now + delay, least(now, m.inserted_at))
-    FROM held, clock",
-    ""
+    "changed AS (
+        UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(held.body, m.body),
+            visible_at = coalesce(now + delay, least(now, m.inserted_at))
+        FROM held, clock WHERE m.seq = held.seq RETURNING place, m.visible_at, m.nonce
+    )",
+    ", visible_at, nonce"
+);
+/// Tells why messages were not changed. Answers with a row for each: whether its queue exists, and the message; and with
+/// another for each that could be locked: whether it is alive, and the receipt its own.
+const WHY: &str = concat!(
+    given!("", ""),
+    ", held AS MATERIALIZED (
+        SELECT place, coalesce(messages.queue = given.queue, false) AND coalesce(expires_at > now, true) AS alive,
+            nonce = receipt AS is_own
+        FROM given JOIN messages USING (seq), clock FOR UPDATE OF messages SKIP LOCKED
+    )
+    SELECT now, place, queue IS NOT NULL,
+        -- Not `EXISTS`, which would be planned as a scan of the whole index if the table seems small.
+        (SELECT true FROM messages WHERE messages.seq = given.seq) IS NOT NULL, NULL::boolean, NULL::boolean
+    FROM given, clock
+    UNION ALL SELECT now, place, NULL, NULL, alive, is_own FROM held, clock"
 );
 const ITEMS: &str = concat!(
     clock!(),
@@ -128,14 +168,13 @@ const SET_ITEMS: &str = "UPDATE messages SET deleted_items = $2 WHERE seq = $1";
 const REMOVE: &str = "WITH gone AS (DELETE FROM messages WHERE seq = $1 RETURNING queue)
     INSERT INTO totals SELECT queue, 0, count(*) FROM gone GROUP BY queue";
 
-/// What a settlement has learnt of one message.
+/// What is known of a message that was not changed.
 #[derive(Default, Clone, Copy)]
-struct Learnt {
+struct Unchanged {
     queue_exists: bool,
     was_seen: bool,
-    /// Of a message that was locked: whether it is alive.
-    held: Option<bool>,
-    changed: Option<(i64, Uuid)>,
+    /// Of a message that could be locked: whether it is alive, and the receipt its own.
+    held: Option<(bool, bool)>,
 }
 
 impl Handle {
@@ -173,26 +212,30 @@ pub(crate) async fn put(
     let bodies: Vec<_> = puts.iter().map(|(_, message)| &message.body[..]).collect();
     let spans = puts.iter().map(|(_, message)| lifespan(0, message));
     let (delays, lifetimes): (Vec<i64>, Vec<Option<i64>>) = spans.unzip();
-    let parameters: [Parameter<'_>; 4] = [&names, &bodies, &delays, &lifetimes];
+    let nonces: Vec<Uuid> = nonces().take(puts.len()).collect();
+    let parameters: [Parameter<'_>; 5] = [&names, &bodies, &delays, &lifetimes, &nonces];
     let (now, rows) = session.timed(PUT, &parameters).await?;
     if rows.len() != puts.len() {
         return Err(Failure::Corrupt("not every put was answered"));
     }
-    let answer = |row: &Row| {
+    let answer = |(at, row): (usize, &Row)| {
         if !column::<bool>(row, 1)? {
             return Ok(Err(Failure::QueueNotFound));
         }
         let seq = column(row, 2)?;
-        let mut put = PutReceipt::new(
-            storage_id(seq),
-            pop_receipt(column(row, 3)?),
-            timestamp(now),
-            timestamp(column(row, 4)?),
-        );
-        put.expires_at = column::<Option<i64>>(row, 5)?.map(timestamp);
+        let visible_at = timestamp(now.saturating_add(delays[at]));
+        let receipt = pop_receipt(nonces[at]);
+        let mut put = PutReceipt::new(storage_id(seq), receipt, timestamp(now), visible_at);
+        put.expires_at = lifetimes[at].map(|lifetime| timestamp(now.saturating_add(lifetime)));
         Ok(Ok((seq, put)))
     };
-    rows.iter().map(answer).collect()
+    rows.iter().enumerate().map(answer).collect()
+}
+
+/// Numbers that no two messages have.
+fn nonces() -> impl Iterator<Item = Uuid> {
+    let first = Uuid::now_v7().as_u128();
+    (0..).map(move |at: u128| Uuid::from_u128(first.wrapping_add(at)))
 }
 
 /// Changes messages, each another one, all in the same way. Returns for each the new lease, which means nothing for a
@@ -220,7 +263,8 @@ pub(crate) async fn settle(
             updates.1.push(body.map(|body| &body[..]));
         }
     }
-    let (_, rows) = if updates.0.is_empty() {
+    let is_delete = updates.0.is_empty();
+    let (now, rows) = if is_delete {
         session.timed(DELETE, &[&names, &seqs, &nonces]).await?
     } else {
         let (delays, bodies) = &updates;
@@ -228,34 +272,80 @@ pub(crate) async fn settle(
             .timed(UPDATE, &[&names, &seqs, &nonces, delays, bodies])
             .await?
     };
-    let mut learnt = vec![Learnt::default(); settlements.len()];
+    let mut leases: Vec<Option<Lease>> = vec![None; settlements.len()];
     for row in &rows {
-        let place: i64 = column(row, 1)?;
-        let one = learnt.get_mut(as_count(place - 1));
-        let one = one.ok_or(Failure::Corrupt(
-            "a settlement was answered that was not asked for",
-        ))?;
-        match column::<i32>(row, 2)? {
-            0 => (one.queue_exists, one.was_seen) = (column(row, 3)?, column(row, 4)?),
-            1 => one.held = Some(column(row, 3)?),
-            _ => one.changed = Some((column(row, 5)?, column(row, 6)?)),
-        }
+        let Some(place) = column::<Option<i64>>(row, 1)? else {
+            break;
+        };
+        let (visible_at, nonce) = if is_delete {
+            (now, Uuid::nil())
+        } else {
+            (column(row, 2)?, column(row, 3)?)
+        };
+        *of_place(&mut leases, place)? =
+            Some(Lease::new(pop_receipt(nonce), timestamp(visible_at)));
     }
-    Ok(learnt.into_iter().map(|one| one.answer()).collect())
+    let is_changed: Vec<bool> = leases.iter().map(Option::is_some).collect();
+    let mut failures = if is_changed.contains(&false) {
+        why(session, settlements, &is_changed).await?
+    } else {
+        Vec::new()
+    }
+    .into_iter();
+    let answer = |lease: Option<Lease>| lease.ok_or_else(|| failures.next().unwrap_or(UNANSWERED));
+    Ok(leases.into_iter().map(answer).collect())
 }
 
-impl Learnt {
-    fn answer(self) -> Result<Lease> {
-        match (self.changed, self.held) {
-            _ if !self.queue_exists => Err(Failure::QueueNotFound),
-            (Some((visible_at, nonce)), _) => {
-                Ok(Lease::new(pop_receipt(nonce), timestamp(visible_at)))
-            }
-            (None, Some(true)) => Err(Failure::ReceiptMismatch),
-            (None, Some(false)) => Err(Failure::MessageNotFound),
+const UNANSWERED: Failure = Failure::Corrupt("not every settlement was answered");
+
+/// The entry of a place in a statement's arrays, which the server counts from 1.
+fn of_place<T>(all: &mut [T], place: i64) -> Result<&mut T> {
+    all.get_mut(as_count(place - 1)).ok_or(UNANSWERED)
+}
+
+/// Tells of each message that was not changed why. If the statement fails, what was changed stays so, unless a transaction
+/// is open.
+async fn why(
+    session: &mut Session,
+    settlements: &[(&QueueName, Handle, Change<'_>)],
+    is_changed: &[bool],
+) -> Result<Vec<Failure>> {
+    let left = settlements.iter().zip(is_changed);
+    let left: Vec<_> = left.filter(|(_, is_changed)| !**is_changed).collect();
+    let names: Vec<_> = left.iter().map(|((queue, ..), _)| queue.as_str()).collect();
+    let seqs: Vec<_> = left.iter().map(|((_, handle, _), _)| handle.seq).collect();
+    let nonces: Vec<_> = left
+        .iter()
+        .map(|((_, handle, _), _)| handle.nonce)
+        .collect();
+    let (_, rows) = match session.timed(WHY, &[&names, &seqs, &nonces]).await {
+        Err(failure) if !session.is_in_transaction() => {
+            return Ok(vec![failure.not_done(); left.len()]);
+        }
+        answered => answered?,
+    };
+    let mut unchanged = vec![Unchanged::default(); left.len()];
+    for row in &rows {
+        let one = of_place(&mut unchanged, column(row, 1)?)?;
+        match column::<Option<bool>>(row, 2)? {
+            Some(exists) => (one.queue_exists, one.was_seen) = (exists, column(row, 3)?),
+            None => one.held = Some((column(row, 4)?, column(row, 5)?)),
+        }
+    }
+    Ok(unchanged.into_iter().map(Unchanged::why).collect())
+}
+
+impl Unchanged {
+    fn why(self) -> Failure {
+        match self.held {
+            _ if !self.queue_exists => Failure::QueueNotFound,
+            Some((true, false)) => Failure::ReceiptMismatch,
+            // Another transaction had it until now.
+            Some((true, true)) => Failure::Busy,
+            Some((false, _)) => Failure::MessageNotFound,
             // Locked by another transaction, or deleted by one that was committed meanwhile.
-            (None, None) if self.was_seen => Err(Failure::Busy),
-            (None, None) => Err(Failure::MessageNotFound),
+            None if self.was_seen => Failure::Busy,
+            None => Failure::MessageNotFound,
         }
     }
 }

@@ -174,8 +174,14 @@ struct Armed<'s>(&'s Shared);
 
 impl Drop for Armed<'_> {
     fn drop(&mut self) {
-        for topic in self.0.topics.hold().values() {
+        let mut queues = Vec::new();
+        for (queue, topic) in self.0.topics.hold().iter() {
             topic.is_armed.store(false, Ordering::Release);
+            queues.push(queue.clone());
+        }
+        // Who relies on announcements polls again.
+        for queue in queues {
+            self.0.have_looked_at(&queue);
         }
     }
 }
@@ -240,10 +246,15 @@ impl Shared {
             *topic.channel.hold() = Some(channel);
             session.command(&listen).await?;
             topic.is_armed.store(true, Ordering::Release);
-            let unknown = Notification::new(&self.account, &queue).with_messages(usize::MAX, 0);
-            self.local.publish(&unknown);
+            self.have_looked_at(&queue);
         }
         Ok(())
+    }
+
+    /// Has the consumers of a queue look for messages that nobody has announced.
+    fn have_looked_at(&self, queue: &QueueName) {
+        let unknown = Notification::new(&self.account, queue).with_messages(usize::MAX, 0);
+        self.local.publish(&unknown);
     }
 
     /// Announces what is pending. Returns whether there was anything.

@@ -191,6 +191,8 @@ fn capabilities() -> Capabilities {
     capabilities.places = Places::Kept;
     capabilities.browsing = Browsing::Supported;
     capabilities.conditional_puts = ConditionalPuts::Supported;
+    // Processes wake each other, so polling is for those that cannot.
+    capabilities.idle_cap = Duration::from_secs(1);
     capabilities
 }
 

@@ -8,6 +8,8 @@ use queue_core::QueueName;
 use queue_core::backend::ReceivedMessage;
 use queue_core::store_clock::after;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::failure::{Failure, Result};
@@ -96,6 +98,8 @@ impl Receiver {
                         None => return,
                     }
                 }
+                // Whoever was answered by the last claim may ask again at once, and shares this one.
+                yield_now().await;
                 while let Ok(receive) = requests.try_recv() {
                     waiting.push_back(receive);
                 }
@@ -239,6 +243,7 @@ async fn receive(
     let mut messages: Vec<ReceivedMessage> = Vec::new();
     loop {
         let wanted = max - messages.len();
+        let begun = Instant::now();
         let claimed = match claim(session, queue, start, wanted, *visibility).await {
             Ok(claimed) => claimed,
             // What was claimed before is leased, and is not to be lost.
@@ -257,7 +262,7 @@ async fn receive(
         }
         messages.extend(claimed.messages);
         match claimed.end {
-            Some(end) => marks.set(queue, start, end),
+            Some(end) => marks.set(queue, start, end, begun.elapsed()),
             None if is_all => marks.forget(queue),
             None => {}
         }

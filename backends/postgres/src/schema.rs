@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 
 use crate::attachments::PART;
 use crate::fitness::{opening, read, unfit};
-use crate::messages::PUT;
+use crate::messages::PUT_ALL;
 use crate::records::LOCK_OF_RECORD;
 
 /// The version of the tables.
@@ -97,7 +97,7 @@ fn tables(schema: &str) -> String {
     let put_all = format!(
         "CREATE FUNCTION put_all(bigint, text[], bytea[], bigint[], bigint[]) RETURNS TABLE (
             now bigint, is_put boolean, seq bigint, nonce uuid, visible_at bigint, expires_at bigint
-        ) LANGUAGE sql AS $put_all${PUT}$put_all$;"
+        ) LANGUAGE sql AS $put_all${PUT_ALL}$put_all$;"
     );
     let functions = FUNCTIONS
         .replace("{lock_of_record}", LOCK_OF_RECORD)

@@ -291,6 +291,10 @@ impl Session {
         &self.client
     }
 
+    pub(crate) fn is_in_transaction(&self) -> bool {
+        self.is_in_transaction
+    }
+
     fn is_over(&self) -> bool {
         self.is_given_up || self.client.is_closed()
     }

@@ -4,39 +4,29 @@
 //! several operations of one caller each between savepoints. Nothing in it waits for another transaction. What another
 //! transaction has locked is tried again, with what has come meanwhile, for a bounded time.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use queue_core::backend::{Attachment, Op, OpOutcomes, Ops, PutBackPlace, Swap, SwapIf};
+use queue_core::backend::{Op, OpOutcomes, Ops, PutBackPlace, Swap};
 use queue_core::idempotency::{Forgotten, Swept, WorkKey};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
+use crate::pending::Pending;
 use crate::records::{self, SwapOf};
 use crate::runs::{Order, Run, attachment_of, carry_out_run, divide};
 use crate::session::{Link, Session};
-
-/// What a transaction writes at most, except for its last request.
-const MAX: Weight = Weight {
-    operations: 1024,
-    bytes: 8 * 1024 * 1024,
-};
-
-/// The part of [`MAX`] that puts have, whatever else is waiting.
-const SHARE: Weight = Weight {
-    operations: MAX.operations / 4,
-    bytes: MAX.bytes / 4,
-};
 
 /// How long a request is tried that another transaction holds up, and the pauses between two tries.
 const PATIENCE: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// How many operations a swap counts for: it takes a lock of the server, of which there are few.
-const SWAP: usize = 16;
+/// How many requests of a connection are enough for a transaction, so that further ones may have another connection.
+const ENOUGH: usize = 16;
 
 /// What a caller asks for.
 #[derive(Debug)]
@@ -64,32 +54,32 @@ pub(crate) struct Failed {
     pub(crate) failure: Failure,
 }
 
-/// The way to the task, which ends with the last clone.
+/// The way to the tasks, which end with the last clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Writer(mpsc::UnboundedSender<Job>);
+pub(crate) struct Writer {
+    first: Way,
+    /// Has only puts, while the first one has enough to do.
+    second: Option<Way>,
+    has_written: Arc<AtomicBool>,
+}
+
+/// The way to a task.
+#[derive(Debug, Clone)]
+struct Way {
+    jobs: mpsc::UnboundedSender<Job>,
+    /// The number of requests that are not answered.
+    unanswered: Arc<AtomicUsize>,
+}
 
 #[derive(Debug)]
-struct Job {
-    work: Work,
+pub(crate) struct Job {
+    pub(crate) work: Work,
     reply: oneshot::Sender<Answer>,
     /// Until when it is tried again, once another transaction has held it up.
     busy_until: Option<Instant>,
 }
 
 type Answer = Result<Done, Failed>;
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Weight {
-    operations: usize,
-    bytes: usize,
-}
-
-/// The requests that wait for a transaction. Renewals and settlements go first, because a late one loses its lease.
-#[derive(Debug, Default)]
-struct Pending {
-    leases: VecDeque<Job>,
-    puts: VecDeque<Job>,
-}
 
 impl From<Failure> for Failed {
     fn from(failure: Failure) -> Self {
@@ -98,28 +88,67 @@ impl From<Failure> for Failed {
 }
 
 impl Writer {
-    pub(crate) fn start(link: Link, marks: Marks) -> Self {
+    /// Starts a task for each connection.
+    pub(crate) fn start(first: Link, second: Option<Link>, marks: &Marks) -> Self {
+        Self {
+            first: Way::start(first, marks.clone()),
+            second: second.map(|second| Way::start(second, marks.clone())),
+            has_written: Arc::default(),
+        }
+    }
+
+    /// Set whenever something is written, for whoever resets it.
+    pub(crate) fn has_written(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.has_written)
+    }
+
+    pub(crate) async fn ask(&self, work: Work) -> Answer {
+        self.has_written.store(true, Ordering::Relaxed);
+        self.way_of(&work).ask(work).await
+    }
+
+    /// Two transactions of puts overlap: while the server carries one out, this process prepares the other.
+    fn way_of(&self, work: &Work) -> &Way {
+        let unanswered = |way: &Way| way.unanswered.load(Ordering::Relaxed);
+        match &self.second {
+            Some(second) if !work.is_of_lease() => {
+                let of_first = unanswered(&self.first);
+                if of_first >= ENOUGH && of_first > unanswered(second) {
+                    second
+                } else {
+                    &self.first
+                }
+            }
+            _ => &self.first,
+        }
+    }
+}
+
+impl Way {
+    fn start(link: Link, marks: Marks) -> Self {
         let (jobs, requests) = mpsc::unbounded_channel();
+        let unanswered = Arc::new(AtomicUsize::new(0));
         let task = Task {
             link,
             marks,
             pending: Pending::default(),
             busy: Vec::new(),
             again_at: Instant::now(),
+            unanswered: Arc::clone(&unanswered),
         };
         tokio::spawn(task.run(requests));
-        Self(jobs)
+        Self { jobs, unanswered }
     }
 
-    pub(crate) async fn ask(&self, work: Work) -> Answer {
+    async fn ask(&self, work: Work) -> Answer {
         let (reply, answer) = oneshot::channel();
-        self.0
-            .send(Job {
-                work,
-                reply,
-                busy_until: None,
-            })
-            .map_err(|_| Failure::Closed)?;
+        let job = Job {
+            work,
+            reply,
+            busy_until: None,
+        };
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        self.jobs.send(job).map_err(|_| Failure::Closed)?;
         answer.await.unwrap_or(Err(Failure::Unanswered.into()))
     }
 }
@@ -131,6 +160,7 @@ struct Task {
     /// The requests that other transactions hold up, and when they are tried again.
     busy: Vec<Job>,
     again_at: Instant,
+    unanswered: Arc<AtomicUsize>,
 }
 
 impl Task {
@@ -148,6 +178,8 @@ impl Task {
                     Err(_) => {}
                 }
             }
+            // Whoever was answered by the last transaction may ask again at once, and shares this one.
+            yield_now().await;
             while let Ok(job) = requests.try_recv() {
                 self.pending.push(job);
             }
@@ -211,6 +243,7 @@ impl Task {
                 }
             }
         }
+        self.unanswered.fetch_sub(1, Ordering::Relaxed);
         // The caller may have stopped waiting.
         drop(job.reply.send(answer));
     }
@@ -358,88 +391,4 @@ async fn apply(session: &mut Session, ops: &[Op]) -> Answer {
         }
     }
     Ok(Done::Applied(outcomes))
-}
-
-/// Returns the size of the data that operations bring beside their messages, in bytes.
-pub(crate) fn new_data(op: &Op) -> usize {
-    match attachment_of(op) {
-        Some(Attachment::New(data)) => data.len(),
-        _ => 0,
-    }
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.leases.is_empty() && self.puts.is_empty()
-    }
-
-    fn push(&mut self, job: Job) {
-        if job.work.is_of_lease() {
-            self.leases.push_back(job);
-        } else {
-            self.puts.push_back(job);
-        }
-    }
-
-    /// Takes the requests of the next transaction.
-    fn take(&mut self) -> Vec<Job> {
-        let mut batch = Vec::new();
-        let mut taken = Weight::default();
-        taken.fill(&mut self.leases, MAX, &mut batch);
-        let left = Weight {
-            operations: MAX
-                .operations
-                .saturating_sub(taken.operations)
-                .max(SHARE.operations),
-            bytes: MAX.bytes.saturating_sub(taken.bytes).max(SHARE.bytes),
-        };
-        Weight::default().fill(&mut self.puts, left, &mut batch);
-        batch
-    }
-}
-
-impl Weight {
-    /// Moves requests to the batch while there is room.
-    fn fill(&mut self, jobs: &mut VecDeque<Job>, room: Self, batch: &mut Vec<Job>) {
-        while self.operations < room.operations && self.bytes < room.bytes {
-            let Some(job) = jobs.pop_front() else { return };
-            let Self { operations, bytes } = job.work.weight();
-            self.operations += operations;
-            self.bytes += bytes;
-            batch.push(job);
-        }
-    }
-}
-
-impl Work {
-    /// Whether the request is about a lease that ends.
-    fn is_of_lease(&self) -> bool {
-        match self {
-            Self::Apply(ops) => ops.iter().any(|op| op.received().is_some()),
-            Self::Swap(swap) => matches!(swap.condition, SwapIf::Owner(_)),
-            Self::Forget(_) | Self::Sweep => false,
-        }
-    }
-
-    fn weight(&self) -> Weight {
-        let of_swap = |swap: &Swap| swap.value().map_or(0, Bytes::len);
-        let of_op = |op: &Op| match op {
-            Op::Put { message, .. } => message.body.len() + new_data(op),
-            Op::Renew { body, .. } | Op::PutBack { body, .. } => {
-                body.as_ref().map_or(0, Bytes::len)
-            }
-            Op::Swap { swap, .. } => of_swap(swap),
-            _ => 0,
-        };
-        let number_of = |op: &Op| match op {
-            Op::Swap { .. } => SWAP,
-            _ => 1,
-        };
-        let (operations, bytes) = match self {
-            Self::Apply(ops) => (ops.iter().map(number_of).sum(), ops.iter().map(of_op).sum()),
-            Self::Swap(swap) => (SWAP, of_swap(swap)),
-            Self::Forget(_) | Self::Sweep => (1, 0),
-        };
-        Weight { operations, bytes }
-    }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use queue_core::QueueName;
 use queue_core::backend::{
-    Backend as _, BackendExt as _, ItemSet, NewMessage, Op, PutBackPlace, Swap,
+    Backend as _, BackendExt as _, ItemSet, NewMessage, Op, PutBackPlace, ReceivedMessage, Swap,
 };
 use queue_core::idempotency::WorkKey;
 use queue_postgres::PostgresBackend;
@@ -107,6 +107,55 @@ fn an_expired_message_before_many_others_is_passed_at_once() {
         end(backend, &client, &schema).await;
         let read = read(&client, &schema).await - before;
         assert!((1..MOST).contains(&read), "{read} rows were read");
+    });
+}
+
+#[test]
+fn what_an_open_snapshot_keeps_is_not_read_by_every_receive() {
+    const PASSED: usize = 20_000;
+    const BATCH: usize = 32;
+
+    block_on(async {
+        let schema = Schema::new();
+        let backend = schema.open().await;
+        backend.ensure_queue(&ORDERS).await.expect("created");
+        let snapshot = schema.connect().await;
+        let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM messages";
+        snapshot.batch_execute(hold).await.expect("held");
+        let client = schema.connect().await;
+        let before = read(&client, &schema).await;
+        let put = Op::Put {
+            queue: ORDERS.clone(),
+            message: NewMessage::new("one"),
+        };
+        let mut passed = 0;
+        // Always more than are received: an empty queue is read from its start.
+        let mut puts = 2 * BATCH;
+        while passed < PASSED {
+            let put = vec![put.clone(); puts];
+            backend.apply(put.into()).await.expect("put");
+            let received = backend.receive(&ORDERS, BATCH, Duration::from_secs(600));
+            let received = received.await.expect("received");
+            assert_eq!(received.len(), BATCH);
+            let delete = |message: &ReceivedMessage| Op::Delete {
+                queue: ORDERS.clone(),
+                id: message.id.clone(),
+                receipt: message.receipt.clone(),
+                moved: false,
+            };
+            let deletes: Vec<Op> = received.iter().map(delete).collect();
+            backend.apply(deletes.into()).await.expect("deleted");
+            (passed, puts) = (passed + BATCH, BATCH);
+        }
+        end(backend, &client, &schema).await;
+        let read = (read(&client, &schema).await - before) as usize;
+        // Half of what passed, for each receive, if each read what is kept.
+        let by_each = PASSED / BATCH * PASSED / 2;
+        assert!(
+            (PASSED..by_each / 4).contains(&read),
+            "{read} rows were read"
+        );
+        drop(snapshot);
     });
 }
 

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::backoff::{doubled, spread};
@@ -75,6 +76,13 @@ pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
     /// [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and sleeps as by default.
     fn delay(&self, idle: Idle) -> Duration;
 
+    /// Returns how long to sleep instead of [`delay`](Self::delay) while a [notifier](crate::notify) announces all that is
+    /// put, and the queue has no messages, so that a poll finds something only after a notification was lost. By default,
+    /// that is as long.
+    fn delay_if_announced(&self, idle: Idle) -> Duration {
+        self.delay(idle)
+    }
+
     /// Returns whether the dequeue task ends now, instead of sleeping. `ends` is asked only while more than the minimum
     /// number of [tasks](crate::ListenerBuilder::tasks) run, so the last tasks stay. With a minimum of zero tasks, the
     /// last task also needs a [notifier](crate::notify) and a queue without messages to end. By default a task ends
@@ -92,6 +100,11 @@ pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
         spread(SAFETY_POLL, random)
     }
 }
+
+/// The pause between two polls that find something only after a notification was lost, and the caps that it replaces:
+/// below them a poll costs next to nothing, and above them it is as rare.
+const ANNOUNCED: Duration = Duration::from_secs(60);
+const COSTS: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(30);
 
 const SAFETY_POLL: Duration = Duration::from_secs(5 * 60);
 
@@ -138,16 +151,30 @@ impl ExponentialIdle {
         let minimum = (cap / 100).max(Duration::from_millis(1));
         Self::new(minimum, minimum, cap)
     }
+
+    /// The delay after so many empty receives, before jitter.
+    fn middle(&self, count: usize) -> Duration {
+        let added = match self.step {
+            Duration::ZERO => Duration::ZERO,
+            step => doubled(step, count.saturating_sub(1), Duration::MAX) - step,
+        };
+        self.minimum.saturating_add(added).min(self.cap)
+    }
 }
 
 impl IdlePolicy for ExponentialIdle {
     fn delay(&self, idle: Idle) -> Duration {
-        let added = match self.step {
-            Duration::ZERO => Duration::ZERO,
-            step => doubled(step, idle.count.saturating_sub(1), Duration::MAX) - step,
-        };
-        let middle = self.minimum.saturating_add(added).min(self.cap);
-        spread(middle, idle.random)
+        spread(self.middle(idle.count), idle.random)
+    }
+
+    /// About a minute, once the delay is at a cap from one second, where a poll costs something, to half a minute.
+    fn delay_if_announced(&self, idle: Idle) -> Duration {
+        let middle = self.middle(idle.count);
+        if middle == self.cap && COSTS.contains(&self.cap) {
+            spread(ANNOUNCED, idle.random)
+        } else {
+            spread(middle, idle.random)
+        }
     }
 }
 
@@ -163,6 +190,14 @@ mod tests {
         for count in [10, 33, usize::MAX] {
             assert_eq!(policy.delay(Idle::new(count, 0.0)), Duration::from_secs(24));
             assert_eq!(policy.delay(Idle::new(count, 1.0)), Duration::from_secs(36));
+        }
+        let policy = ExponentialIdle::up_to(Duration::from_secs(1));
+        let announced = |count| policy.delay_if_announced(Idle::new(count, 0.5));
+        assert_eq!(announced(3), policy.delay(Idle::new(3, 0.5)));
+        assert_eq!(announced(20), Duration::from_secs(60));
+        for as_often in [Duration::from_millis(250), Duration::from_secs(30)] {
+            let policy = ExponentialIdle::up_to(as_often);
+            assert_eq!(policy.delay_if_announced(Idle::new(20, 0.5)), as_often);
         }
         let policy = ExponentialIdle::up_to(Duration::MAX);
         assert_eq!(policy.delay(Idle::new(usize::MAX, 1.0)), Duration::MAX);

@@ -25,8 +25,8 @@ struct Streak {
     failed: usize,
     /// The value of `empty` from which the depth of the queue is looked at again.
     check_depth_at: usize,
-    /// If the queue was empty when no task polled any more, and all that was put since then was announced and received
-    /// here: the number of messages that this listener had not settled by then.
+    /// If the queue was empty when this task polled less or not any more, and all that was put since then was announced and
+    /// received here: the number of messages that this listener had not settled by then.
     known_empty: Option<usize>,
     /// The number of messages that were announced and not received, while receives are full.
     owed: usize,
@@ -248,7 +248,17 @@ async fn idle(intake: &Intake, presence: &mut Presence, streak: &mut Streak) -> 
         }
         streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY);
     }
-    let pause = idle_pause(intake, idle);
+    let mut pause = idle_pause(intake, idle);
+    let announced = ask(intake, |policy| policy.delay_if_announced(idle));
+    if announced > pause && !core.phase.drains() && streak.empty >= streak.check_depth_at {
+        let unsettled = core.counters.unsettled();
+        if streak.is_known_empty(intake) || standby::is_safe(intake).await {
+            streak.known_empty = Some(unsettled);
+            pause = announced;
+        } else {
+            streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY);
+        }
+    }
     // The leases of other consumers end within that time, if they do.
     let has_others = std::mem::take(&mut streak.has_others);
     let their_leases = core.counters.visibility().filter(|_| has_others);
