@@ -75,10 +75,12 @@ impl<M> ListenerBuilder<M> {
         let kinds = Kinds::of(consumer.serves.types());
         let serving = self.context.served.serve(&queue, &kinds);
         let serving = serving.map_err(StartErrorKind::KindMismatch)?;
-        let idle_cap = config.idle_cap.unwrap_or(capabilities.idle_cap);
-        let idle = self
-            .idle
-            .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(idle_cap)));
+        let idle = self.idle.unwrap_or_else(|| {
+            Arc::new(match config.idle_cap {
+                Some(cap) => ExponentialIdle::up_to(cap),
+                None => ExponentialIdle::by_default(capabilities.idle_cap),
+            })
+        });
         let scale = self.scale.unwrap_or_else(|| match config.scale {
             Some(rules) => Arc::new(rules),
             None => Arc::new(DepthRules::default()),

@@ -101,8 +101,8 @@ pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// The pause between two polls that find something only after a notification was lost, and the caps that it replaces:
-/// below them a poll costs next to nothing, and above them it is as rare.
+/// The delay by default while all is announced, and the caps of storages that it is for: below them a poll costs next to
+/// nothing.
 const ANNOUNCED: Duration = Duration::from_secs(60);
 const COSTS: Range<Duration> = Duration::from_secs(1)..Duration::from_secs(30);
 
@@ -135,6 +135,7 @@ pub struct ExponentialIdle {
     minimum: Duration,
     step: Duration,
     cap: Duration,
+    announced: Duration,
 }
 
 impl ExponentialIdle {
@@ -142,7 +143,12 @@ impl ExponentialIdle {
     /// `minimum` + 3 · `step` after the third, and so on up to `cap`.
     #[must_use]
     pub fn new(minimum: Duration, step: Duration, cap: Duration) -> Self {
-        Self { minimum, step, cap }
+        Self {
+            minimum,
+            step,
+            cap,
+            announced: Duration::ZERO,
+        }
     }
 
     /// Creates a policy whose delay starts at a hundredth of `cap`, but at least one millisecond, and doubles.
@@ -150,6 +156,26 @@ impl ExponentialIdle {
     pub fn up_to(cap: Duration) -> Self {
         let minimum = (cap / 100).max(Duration::from_millis(1));
         Self::new(minimum, minimum, cap)
+    }
+
+    /// Sets the delay, if it is longer than the cap, while a [notifier](crate::notify) announces all that is put, and the
+    /// queue has no messages: once the delay has reached its cap, a poll finds something only after a notification was
+    /// lost.
+    #[must_use]
+    pub fn while_announced(mut self, delay: Duration) -> Self {
+        self.announced = delay;
+        self
+    }
+
+    /// The default policy on a storage with this cap: where a poll costs something, and is not as rare anyway, it is rare
+    /// while a notifier announces all that is put.
+    pub(crate) fn by_default(cap: Duration) -> Self {
+        let announced = if COSTS.contains(&cap) {
+            ANNOUNCED
+        } else {
+            Duration::ZERO
+        };
+        Self::up_to(cap).while_announced(announced)
     }
 
     /// The delay after so many empty receives, before jitter.
@@ -167,11 +193,10 @@ impl IdlePolicy for ExponentialIdle {
         spread(self.middle(idle.count), idle.random)
     }
 
-    /// About a minute, once the delay is at a cap from one second, where a poll costs something, to half a minute.
     fn delay_if_announced(&self, idle: Idle) -> Duration {
         let middle = self.middle(idle.count);
-        if middle == self.cap && COSTS.contains(&self.cap) {
-            spread(ANNOUNCED, idle.random)
+        if middle == self.cap {
+            spread(middle.max(self.announced), idle.random)
         } else {
             spread(middle, idle.random)
         }
@@ -191,12 +216,12 @@ mod tests {
             assert_eq!(policy.delay(Idle::new(count, 0.0)), Duration::from_secs(24));
             assert_eq!(policy.delay(Idle::new(count, 1.0)), Duration::from_secs(36));
         }
-        let policy = ExponentialIdle::up_to(Duration::from_secs(1));
+        let policy = ExponentialIdle::by_default(Duration::from_secs(1));
         let announced = |count| policy.delay_if_announced(Idle::new(count, 0.5));
         assert_eq!(announced(3), policy.delay(Idle::new(3, 0.5)));
         assert_eq!(announced(20), Duration::from_secs(60));
         for as_often in [Duration::from_millis(250), Duration::from_secs(30)] {
-            let policy = ExponentialIdle::up_to(as_often);
+            let policy = ExponentialIdle::by_default(as_often);
             assert_eq!(policy.delay_if_announced(Idle::new(20, 0.5)), as_often);
         }
         let policy = ExponentialIdle::up_to(Duration::MAX);

@@ -35,7 +35,11 @@ impl Service {
         let storage = Storage::new();
         storage.submit(0..3).await;
         let program = storage.path("queues");
-        fs::copy(env!("CARGO_BIN_EXE_queues"), &program).expect("copied");
+        // By another process: one that another test starts meanwhile would have this one's file open for writing, and so
+        // keep it from being run.
+        let mut copy = Command::new("cp");
+        copy.arg(env!("CARGO_BIN_EXE_queues")).arg(&program);
+        assert!(copy.status().expect("it runs").success());
         let service = Self { storage, program };
         service.give(service.storage.folder.path(), 0o700);
         for name in ["queues", "shop.db", "shop.db-wal", "shop.db-shm"] {
