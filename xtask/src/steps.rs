@@ -180,15 +180,6 @@ pub(crate) const TEST: &[Step] = &[
             "",
         )
     },
-    long(Step {
-        environment: &[("QUEUE_SERVER", "postgres")],
-        ..waiting(
-            "tests against the server on PostgreSQL",
-            Need::Postgres,
-            &["azurite"],
-            "--skip idle:: --skip payloads:: --test-threads=4",
-        )
-    }),
     waiting("tests with a NATS server", Need::Nats, &["nats"], ""),
     waiting(
         "tests with PostgreSQL",
