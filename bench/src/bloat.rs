@@ -41,14 +41,14 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     for side in [MEDIAN, SLOW] {
         table.add_side(side, None);
     }
-    for round in options.rounds() {
+    for _ in options.rounds() {
         let server = PostgresServer::start()?;
-        runtime.block_on(run(options, round, server.url(), &mut table))?;
+        runtime.block_on(run(options, server.url(), &mut table))?;
     }
     Ok(vec![table])
 }
 
-async fn run(options: &Options, round: u32, url: &str, table: &mut Table) -> Outcome<()> {
+async fn run(options: &Options, url: &str, table: &mut Table) -> Outcome<()> {
     let service = QueueService::connect(url).await?;
     let backend = Arc::clone(service.backend());
     backend.ensure_queue(&QUEUE).await?;
@@ -69,10 +69,7 @@ async fn run(options: &Options, round: u32, url: &str, table: &mut Table) -> Out
         if number == HELD.end
             && let Some((_, held)) = snapshot.take()
         {
-            table.note(format!(
-                "round {round}: the snapshot was held for {:?}",
-                held.elapsed()
-            ));
+            eprintln!("bloat: the snapshot was held for {:?}", held.elapsed());
         }
         let mut took = pass(&backend, part).await?;
         took.sort_unstable();
@@ -92,11 +89,6 @@ async fn run(options: &Options, round: u32, url: &str, table: &mut Table) -> Out
             size(&observer).await?
         );
     }
-    table.note(format!(
-        "round {round}: {} messages in {:?}",
-        part * PARTS,
-        started.elapsed()
-    ));
     Ok(())
 }
 

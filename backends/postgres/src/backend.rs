@@ -68,8 +68,7 @@ const BULK: usize = 256 * 1024;
 ///
 /// # Connections
 /// A backend has six connections, which are made when they are first needed and again when lost: the sixth when many
-/// tasks put. A server that does not
-/// answer for a minute is given up. Of a pooler in transaction mode the URL has to tell, by `pooler=transaction`: each
+/// tasks put. A server that does not answer for a minute is given up. Of a pooler in transaction mode the URL has to tell, by `pooler=transaction`: each
 /// transaction then checks that it is on the server and the tables that were opened, and sets what its statements need.
 ///
 /// # Wake-ups
@@ -77,8 +76,8 @@ const BULK: usize = 256 * 1024;
 /// milliseconds. The notifications of a queue have a channel of their own.
 ///
 /// # Counts
-/// Messages that come and go are counted in their transactions, in rows of changes which each process that
-/// writes adds up once a minute.
+/// Messages that come and go are counted in their transactions, in rows of changes which each process adds up once a
+/// minute.
 ///
 /// # Cancel safety
 /// As for every [`Backend`], an operation whose future was dropped may still be executed. A receive is not started after

@@ -127,7 +127,7 @@ impl PostgresBuilder {
         let bulk = Writer::start(Link::new(Arc::clone(&server)), None, &marks);
         let reader = Asker::start(Link::new(Arc::clone(&server)));
         let forgotten = Forgotten::default();
-        upkeep::start(&reader, forgotten.clone(), writer.has_written());
+        upkeep::start(&reader, forgotten.clone());
         let transactions = PostgresTransactions {
             server: Arc::clone(&server),
             reader: reader.clone(),

@@ -410,8 +410,9 @@ impl Session {
             Pooling::Session => timeout(SILENCE, self.client.batch_execute(&self.beginning)).await,
             Pooling::Transaction => return self.begin_anywhere().await,
         };
-        self.is_in_transaction = true;
-        self.answered(begun).map_err(Failure::not_done)
+        let begun = self.answered(begun).map_err(Failure::not_done);
+        self.is_in_transaction = begun.is_ok();
+        begun
     }
 
     /// Begins a transaction in whatever session the pooler has chosen, which may be on another server than the last one.

@@ -1,7 +1,5 @@
 //! The removal of what nobody needs any more, by the connection that reads.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -15,23 +13,14 @@ use crate::records;
 use crate::session::Session;
 use crate::transactions::Forgotten;
 
-/// The time between two looks for what to remove, and how many are left out while this process writes nothing.
+/// The time between two looks for what to remove.
 const INTERVAL: Duration = Duration::from_secs(60);
-const LEFT_OUT: u32 = 15;
 
-/// Starts a task that removes until the asker is gone. `has_written` is set whenever this process writes.
-pub(crate) fn start(asker: &Asker, forgotten: Forgotten, has_written: Arc<AtomicBool>) {
+/// Starts a task that removes until the asker is gone.
+pub(crate) fn start(asker: &Asker, forgotten: Forgotten) {
     let asker = asker.downgrade();
     tokio::spawn(async move {
-        let mut left_out = LEFT_OUT;
         while let Some(asker) = asker.upgrade() {
-            if !has_written.swap(false, Ordering::Relaxed) && left_out < LEFT_OUT {
-                left_out += 1;
-                drop(asker);
-                sleep(INTERVAL).await;
-                continue;
-            }
-            left_out = 0;
             let forgotten = forgotten.clone();
             let begin = asker.ask(|session| Box::pin(begin(session, forgotten)));
             let mut done = begin.await.map(|()| true);

@@ -5,7 +5,7 @@
 //! transaction has locked is tried again, with what has come meanwhile, for a bounded time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use queue_core::backend::{Op, OpOutcomes, Ops, PutBackPlace, Swap};
@@ -60,7 +60,6 @@ pub(crate) struct Writer {
     first: Way,
     /// Has only puts, while the first one has enough to do.
     second: Option<Way>,
-    has_written: Arc<AtomicBool>,
 }
 
 /// The way to a task.
@@ -93,17 +92,10 @@ impl Writer {
         Self {
             first: Way::start(first, marks.clone()),
             second: second.map(|second| Way::start(second, marks.clone())),
-            has_written: Arc::default(),
         }
     }
 
-    /// Set whenever something is written, for whoever resets it.
-    pub(crate) fn has_written(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.has_written)
-    }
-
     pub(crate) async fn ask(&self, work: Work) -> Answer {
-        self.has_written.store(true, Ordering::Relaxed);
         self.way_of(&work).ask(work).await
     }
 

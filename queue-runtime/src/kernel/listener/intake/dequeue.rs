@@ -249,8 +249,11 @@ async fn idle(intake: &Intake, presence: &mut Presence, streak: &mut Streak) -> 
         streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY);
     }
     let mut pause = idle_pause(intake, idle);
-    let announced = ask(intake, |policy| policy.delay_if_announced(idle));
-    if announced > pause && !core.phase.drains() && streak.empty >= streak.check_depth_at {
+    let may_be_announced = intake.wakeups.is_armed() && !core.phase.drains();
+    let announced = may_be_announced.then(|| ask(intake, |policy| policy.delay_if_announced(idle)));
+    if let Some(announced) = announced.filter(|announced| *announced > pause)
+        && streak.empty >= streak.check_depth_at
+    {
         let unsettled = core.counters.unsettled();
         if streak.is_known_empty(intake) || standby::is_safe(intake).await {
             streak.known_empty = Some(unsettled);
