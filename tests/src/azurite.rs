@@ -1,9 +1,11 @@
 //! Starting Azurite, the emulator of Azure Storage.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufRead, BufReader, Error, Read as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use base64::Engine as _;
@@ -14,6 +16,7 @@ use sha2::Sha256;
 use tempfile::TempDir;
 
 use crate::built;
+use crate::postgres::PostgresServer;
 
 /// A running Azurite, with queues and blobs, stopped when dropped or when the process ends, even if that is killed.
 #[derive(Debug)]
@@ -53,7 +56,7 @@ const KEEP_ALIVE: &str = "3600";
 const UNTIL_INPUT_ENDS: &str = include_str!("azurite.js");
 
 /// If this environment variable is set, `queues serve` of this build serves in place of Azurite, for tests that need no
-/// blobs.
+/// blobs; with the value `postgres` on a PostgreSQL server that the test process starts.
 const SERVER: &str = "QUEUE_SERVER";
 
 impl Azurite {
@@ -293,16 +296,35 @@ fn spawn_server(
     let lines = accounts.replace(':', "=").replace(';', "\n");
     std::fs::write(directory.join("accounts"), lines)?;
     let url = match storage {
-        Storage::Memory => "memory:{account}",
-        Storage::Files => "sqlite:{account}.db",
+        _ if std::env::var(SERVER).is_ok_and(|on| on == "postgres") => on_postgres(directory)?,
+        Storage::Memory => "memory:{account}".to_owned(),
+        Storage::Files => "sqlite:{account}.db".to_owned(),
     };
     Command::new(built("queues")?)
-        .args(["serve", "--url", url, "--queuePort", port])
+        .args(["serve", "--url", &url, "--queuePort", port])
         .args(["--accounts", "accounts", "--until-input-ends"])
         .current_dir(directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
+}
+
+/// Returns the URL of the schemas of a server whose files would be in this folder.
+fn on_postgres(directory: &Path) -> Result<String, Error> {
+    static POSTGRES: LazyLock<Result<PostgresServer, String>> = LazyLock::new(|| {
+        let server = PostgresServer::builder().for_many_connections().start();
+        server.map_err(|error| error.to_string())
+    });
+    let server = POSTGRES
+        .as_ref()
+        .map_err(|error| Error::other(error.clone()))?;
+    let mut hasher = DefaultHasher::new();
+    directory.hash(&mut hasher);
+    let number = hasher.finish();
+    Ok(format!(
+        "{}?schema=serve_{number:x}_{{account}}",
+        server.url()
+    ))
 }
 
 /// Waits until the server listens; returns the rest of its output, and the ports of blobs and queues.

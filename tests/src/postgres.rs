@@ -74,6 +74,11 @@ impl PostgresBuilder {
         self.with("CERTIFICATE", certificate).with("KEY", key)
     }
 
+    /// Accepts 500 connections in place of 100.
+    pub fn for_many_connections(self) -> Self {
+        self.with("OPTIONS", "-c max_connections=500")
+    }
+
     /// Acknowledges a commit once a standby has it.
     pub fn waits_for_a_standby(self) -> Self {
         self.with("OPTIONS", "-c synchronous_standby_names=*")

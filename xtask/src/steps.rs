@@ -180,6 +180,15 @@ pub(crate) const TEST: &[Step] = &[
             "",
         )
     },
+    long(Step {
+        environment: &[("QUEUE_SERVER", "postgres")],
+        ..waiting(
+            "tests against the server on PostgreSQL",
+            Need::Postgres,
+            &["azurite"],
+            "--skip idle:: --skip payloads:: --test-threads=24",
+        )
+    }),
     waiting("tests with a NATS server", Need::Nats, &["nats"], ""),
     waiting(
         "tests with PostgreSQL",

@@ -76,7 +76,7 @@ const ADD_UP: &str = "WITH picked AS MATERIALIZED (
     )
     INSERT INTO totals SELECT queue, sum(put), sum(gone) FROM taken GROUP BY queue";
 /// How many changes are left as they are.
-const FEW: i64 = 64;
+pub(crate) const FEW: i64 = 64;
 
 /// How often a queue is created that others create and delete meanwhile.
 const ATTEMPTS: usize = 10;

@@ -23,7 +23,7 @@ const MAX_KEY: usize = 2_500;
 /// The most records that one sweep removes.
 const SWEEP: i64 = 500;
 /// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
-const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
+pub(crate) const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// The lock of a record, whose scope and key are `$1` and `$2`.
 macro_rules! lock_of_record {

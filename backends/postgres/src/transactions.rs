@@ -35,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 const FORGOTTEN: usize = 10_000;
 
 /// How long a token is kept, in microseconds.
-const KEPT: i64 = queue_core::backend::RECORD_RETENTION.as_micros() as i64;
+pub(crate) const KEPT: i64 = queue_core::backend::RECORD_RETENTION.as_micros() as i64;
 
 /// The number of the transaction that is open.
 pub(crate) const NUMBER: &str = "SELECT pg_current_xact_id()::text";
@@ -352,6 +352,10 @@ impl Transactions for PostgresTransactions {
 }
 
 impl Forgotten {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.hold().is_empty()
+    }
+
     /// Removes the tokens.
     pub(crate) async fn remove(&self, session: &mut Session) -> failure::Result<()> {
         let tokens = std::mem::take(&mut *self.0.hold());
