@@ -128,7 +128,7 @@ impl ShardedBackend {
 
     /// Returns the shard of a message's key, if it has one.
     pub(crate) fn place(&self, descriptor: &Descriptor, message: &NewMessage) -> Option<u32> {
-        let key = message.partition_key.as_deref();
+        let key = message.shard_key.as_deref();
         key.map(|key| shard_of_key(key, descriptor.active))
     }
 
@@ -162,7 +162,7 @@ impl ShardedBackend {
                 continue;
             }
             // What may have been put must not be put elsewhere too.
-            let is_tried_elsewhere = message.partition_key.is_none()
+            let is_tried_elsewhere = message.shard_key.is_none()
                 && tries < descriptor.active
                 && may_go_elsewhere(&error);
             if !is_tried_elsewhere {

@@ -92,7 +92,7 @@ impl Placement for ShardedTransactions {
         let home = home.and_then(shard_of_message).map(|(shard, _)| shard);
         let keyless = Keyless::of(puts.len(), shards, home, &self.turns);
         let place = |(before, (queue, message)): (usize, &(QueueName, NewMessage))| {
-            let key = message.partition_key.as_deref();
+            let key = message.shard_key.as_deref();
             let shard = match key {
                 Some(key) => shard_of_key(key, shards),
                 None => keyless.shard(before, shards),

@@ -35,8 +35,8 @@ pub struct NewMessage {
     /// Data stored with the message. Attachments need a backend with [`attachments`](super::Capabilities::attachments).
     pub attachment: Option<Attachment>,
     /// The key by which a queue that is spread over shards chooses the shard of a message: equal keys share a shard.
-    /// Queues without shards ignore the partition key.
-    pub partition_key: Option<Box<str>>,
+    /// Queues without shards ignore the shard key.
+    pub shard_key: Option<Box<str>>,
 }
 
 /// Data stored with a message and not in its body, such as a payload that is too large for the body. An attachment is
@@ -193,7 +193,7 @@ impl NewMessage {
             delay: Duration::ZERO,
             time_to_live: TimeToLive::Never,
             attachment: None,
-            partition_key: None,
+            shard_key: None,
         }
     }
 
@@ -223,10 +223,10 @@ impl NewMessage {
         self
     }
 
-    /// Sets the partition key of the message.
+    /// Sets the shard key of the message.
     #[must_use]
-    pub fn with_partition_key(mut self, key: Option<&str>) -> Self {
-        self.partition_key = key.map(Box::from);
+    pub fn with_shard_key(mut self, key: Option<&str>) -> Self {
+        self.shard_key = key.map(Box::from);
         self
     }
 }

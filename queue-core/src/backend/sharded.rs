@@ -14,7 +14,7 @@ pub trait Sharded: Send + Sync {
     /// The number of shards that messages are put on, as far as this program knows.
     fn shards(&self) -> u32;
 
-    /// Returns the shard on which messages with this [partition key](super::NewMessage::partition_key) are put now.
+    /// Returns the shard on which messages with this [shard key](super::NewMessage::shard_key) are put now.
     fn shard_of_key(&self, key: &str) -> u32;
 
     /// Returns the errors of the shards of a queue that are not received from while others are: their messages wait.

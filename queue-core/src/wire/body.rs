@@ -91,9 +91,9 @@ impl Body {
                 .is_some_and(|envelope| envelope.id == *id)
     }
 
-    /// Returns the [partition key](crate::backend::NewMessage::partition_key) of a stored body: the subject of an event.
+    /// Returns the [shard key](crate::backend::NewMessage::shard_key) of a stored body: the subject of an event.
     #[must_use]
-    pub fn partition_key(body: &Bytes) -> Option<String> {
+    pub fn shard_key(body: &Bytes) -> Option<String> {
         Self::read(body, usize::MAX).envelope()?.subject.clone()
     }
 

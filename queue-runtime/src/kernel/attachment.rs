@@ -163,8 +163,8 @@ pub(crate) fn moved(
     id: &StorageId,
     body: Bytes,
 ) -> NewMessage {
-    let key = Body::partition_key(&body);
-    let mut new = NewMessage::moved(body).with_partition_key(key.as_deref());
+    let key = Body::shard_key(&body);
+    let mut new = NewMessage::moved(body).with_shard_key(key.as_deref());
     if context.backend.capabilities().attachments != Attachments::Unsupported {
         new.attachment = Some(backend::Attachment::Of {
             queue: queue.clone(),

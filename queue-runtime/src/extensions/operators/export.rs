@@ -424,7 +424,7 @@ impl ExportedMessage {
         let mut new = NewMessage::new(stored)
             .with_delay(delay)
             .with_time_to_live(time_to_live)
-            .with_partition_key(subject);
+            .with_shard_key(subject);
         // The body may have been written under other limits.
         new.moved = new.body.len() > capabilities.max_body;
         new.attachment = attachment.map(|data| Attachment::New(data.into()));

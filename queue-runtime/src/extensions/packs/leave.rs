@@ -54,9 +54,9 @@ impl Packs {
                 TimeToLive::After(left)
             }
         };
-        let key = Body::partition_key(&leaving.body);
+        let key = Body::shard_key(&leaving.body);
         let body = leaving.body.clone();
-        let mut message = NewMessage::moved(body).with_partition_key(key.as_deref());
+        let mut message = NewMessage::moved(body).with_shard_key(key.as_deref());
         message.delay = leaving.delay;
         message.time_to_live = time_to_live;
         Some(message)

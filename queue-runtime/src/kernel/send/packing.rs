@@ -118,7 +118,7 @@ pub(super) fn as_given<T>(places: &[usize], of_each: Vec<T>) -> Vec<T> {
 
 /// Returns the part of its queue on which a message is put, if its key decides that.
 fn part(context: &Context, one: &Outgoing) -> Option<u32> {
-    let key = one.new.partition_key.as_deref()?;
+    let key = one.new.shard_key.as_deref()?;
     let sharded = context.backend.sharded();
     Some(sharded.map_or(0, |sharded| sharded.shard_of_key(key)))
 }
@@ -152,8 +152,8 @@ fn pack(
     envelope.queue_uri = Some(context.backend.queue_uri(&first.queue));
     let bodies: Vec<Bytes> = messages.iter().map(|one| one.new.body.clone()).collect();
     let (count, body) = packer.pack(&envelope, &bodies)?;
-    let key = first.new.partition_key.as_deref();
-    let mut message = NewMessage::new(body).with_partition_key(key);
+    let key = first.new.shard_key.as_deref();
+    let mut message = NewMessage::new(body).with_shard_key(key);
     (message.delay, message.time_to_live) = (first.new.delay, first.new.time_to_live);
     let queue = first.queue.clone();
     Some((Op::Put { queue, message }, count))

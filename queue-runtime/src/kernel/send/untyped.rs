@@ -143,7 +143,7 @@ impl UntypedMessage {
         let mut new = NewMessage::new(context.encoder.stored(body))
             .with_delay(self.delay)
             .with_time_to_live(time_to_live)
-            .with_partition_key(subject.as_deref());
+            .with_shard_key(subject.as_deref());
         new.attachment = attached.map(Attachment::New);
         Ok(Outgoing {
             queue: queue.clone(),

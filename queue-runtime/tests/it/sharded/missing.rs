@@ -67,7 +67,7 @@ async fn each_operation_names_the_shard() {
     let key = (0..).map(|key: u32| key.to_string());
     let key = key.into_iter().find(|key| backend.shard_of_key(key) == 1);
     let mut keyed = NewMessage::new("keyed");
-    keyed.partition_key = key.map(Into::into);
+    keyed.shard_key = key.map(Into::into);
     for (operation, failed) in [
         ("properties", backend.properties(&QUEUE).await.err()),
         ("create", backend.create_queue(&QUEUE, &none).await.err()),
