@@ -5,6 +5,7 @@ mod bodies;
 mod browsing;
 mod clients;
 mod conditional;
+mod groups;
 mod harness;
 mod limits;
 mod queues;
@@ -63,6 +64,22 @@ suite! { $ conformance_tests backend
         an_update_does_not_prolong_life
         an_update_beyond_the_expiry_is_refused_or_ends_there
         many_expired_hide_nothing_behind_them
+    }
+    groups from groups::grouping {
+        one_message_of_a_group_comes_at_a_time_in_order
+        the_next_has_the_place_of_its_put
+        a_retry_keeps_its_place_and_delays_its_group_only
+        a_lease_that_ends_passes_the_group_on_with_a_higher_fence
+        an_expired_message_passes_the_group_on
+        the_delay_of_a_message_behind_counts_from_its_put
+        what_is_undone_leaves_the_group_as_it_was
+        an_update_leaves_the_others_behind
+        messages_behind_are_shown_and_can_be_removed
+        a_cleared_queue_has_no_groups
+        groups_of_two_queues_are_two
+        groups_survive_like_messages
+        the_text_of_a_group_is_checked
+        many_groups_and_long_backlogs_keep_their_order
     }
     receipts from Fixture::open {
         a_deleted_message_is_gone

@@ -310,6 +310,7 @@ suite! { $ transaction_tests transactions
         a_lease_that_ended_still_completes
         an_update_without_an_answer_does_not_cost_the_lease
         a_message_is_completed_once
+        a_group_goes_on_with_the_commit
     }
     writes from harness_itself {
         a_put_beyond_the_limits_writes_nothing_and_the_transaction_goes_on

@@ -28,7 +28,7 @@ use crate::wire::{self, ACCOUNTING_RESERVE, Body, Event, Pack, Payload};
 
 pub use storage::{Encoder, MessageEncoding, TooLarge};
 
-/// An encoded message, without the type parameter: its type, key fields, payload and unique key.
+/// An encoded message, without the type parameter: its type, key fields, group, payload and unique key.
 #[derive(Debug, Clone)]
 pub struct Encoded {
     message_type: MessageType,
@@ -36,6 +36,7 @@ pub struct Encoded {
     payload: Vec<u8>,
     is_json: bool,
     unique_key: Option<String>,
+    group: Option<String>,
     read_back: fn(&[u8]) -> Result<(), EncodeError>,
 }
 
@@ -52,6 +53,7 @@ impl Encoded {
             is_json: M::ENCODES_JSON || check_json(&payload).is_ok(),
             payload,
             unique_key: None,
+            group: message.group()?,
             read_back: read_back::<M>,
         })
     }
@@ -70,6 +72,21 @@ impl Encoded {
     pub fn with_unique_key(mut self, unique_key: String) -> Self {
         self.unique_key = Some(unique_key);
         self
+    }
+
+    /// Sets the [group](crate::Envelope::group) of the event.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if the type's bodies are not events.
+    pub fn with_group(mut self, group: String) -> Result<Self, EncodeError> {
+        let wire = self.message_type.wire();
+        if !wire.is_event() {
+            let problem =
+                format!("a group needs an event, and its type declares `wire = \"{wire}\"`");
+            return Err(EncodeError::payload(self.message_type.kind(), problem));
+        }
+        self.group = Some(group);
+        Ok(self)
     }
 
     /// The message's type.
@@ -104,6 +121,7 @@ impl Encoded {
         let mut envelope = Envelope::new(id, client_id, request_id, message_type.kind());
         envelope.version = message_type.version();
         envelope.subject = key.map(|key| key.0);
+        envelope.group.clone_from(&self.group);
         envelope.content_type = Some(content_type.into());
         envelope.unique_key.clone_from(&self.unique_key);
         envelope

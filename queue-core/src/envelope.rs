@@ -49,6 +49,9 @@ pub struct Envelope {
     /// The idempotency key, if the type declares one.
     #[serde(skip)]
     pub subject: Option<String>,
+    /// The [group](crate::backend::NewMessage::group) of the message: CloudEvents `messagegroup`.
+    #[serde(skip)]
+    pub group: Option<String>,
     /// The URI of the queue that the message was submitted to, without query or user information; only informative,
     /// because a message stays readable when its queue moves.
     pub queue_uri: Option<String>,
@@ -302,6 +305,7 @@ impl Envelope {
             version: 1,
             time: None,
             subject: None,
+            group: None,
             queue_uri: None,
             content_type: None,
             reply_to: None,

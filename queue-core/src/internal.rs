@@ -179,6 +179,19 @@ pub fn key_field<M: Message, F: Serialize + ?Sized>(
     Ok(value)
 }
 
+/// Returns the text of a group: that of one string, else JSON.
+#[must_use]
+pub fn group(mut fields: Vec<Value>) -> String {
+    match (fields.pop(), fields.is_empty()) {
+        (Some(Value::String(text)), true) => text,
+        (Some(value), true) => value.to_string(),
+        (last, _) => {
+            fields.extend(last);
+            Value::Array(fields).to_string()
+        }
+    }
+}
+
 fn holds_float(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64(),

@@ -68,6 +68,14 @@ pub trait Message: Sized + Send + 'static {
     /// [`EncodeError`] if a key field is a float or cannot be encoded.
     fn key(&self) -> Result<Option<Vec<Value>>, EncodeError>;
 
+    /// Returns the [group](crate::backend::NewMessage::group) of the message; `None`, the default, if it has none.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if the group fields cannot be encoded.
+    fn group(&self) -> Result<Option<String>, EncodeError> {
+        Ok(None)
+    }
+
     /// Encodes the payload. A JSON value that every reader accepts becomes the event's `data` as it is; other bytes become
     /// `data_base64`.
     ///
@@ -134,6 +142,7 @@ pub struct MessageType {
     key_scope: KeyScope,
     compresses: bool,
     packs: bool,
+    groups: bool,
 }
 
 /// The form of a message's body.
@@ -236,6 +245,7 @@ impl MessageType {
             key_scope: KeyScope::Request,
             compresses: false,
             packs: false,
+            groups: false,
         }
     }
 
@@ -346,6 +356,14 @@ impl MessageType {
         self
     }
 
+    /// States that [`Message::group`] returns groups, so that a listener on a storage that keeps no order of groups does not
+    /// start.
+    #[must_use]
+    pub const fn with_groups(mut self) -> Self {
+        self.groups = true;
+        self
+    }
+
     /// The stable identity on the wire: CloudEvents `type`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
@@ -419,6 +437,12 @@ impl MessageType {
     #[must_use]
     pub const fn packs(&self) -> bool {
         self.packs
+    }
+
+    /// Whether messages have [groups](Message::group).
+    #[must_use]
+    pub const fn has_groups(&self) -> bool {
+        self.groups
     }
 
     /// Whether an event of this kind decodes as this type.

@@ -53,6 +53,10 @@ pub struct Moment {
     pub elapsed: i64,
 }
 
+/// When a message becomes visible that lies behind others of its [group](crate::backend::NewMessage::group): at no time
+/// that comes, the last second of the year 9999 that a [`Timestamp`] has.
+pub const BEHIND: i64 = 253_402_207_200_000_000;
+
 impl StoreClock {
     /// Creates a clock whose store time starts at the wall clock's time.
     #[must_use]

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use syn::{Data, DeriveInput, Fields, Index, Member, Type};
 
 use crate::attr::{self, TypeAttributes};
@@ -26,6 +28,27 @@ pub(crate) struct Field<'a> {
     pub(crate) original: &'a syn::Field,
     pub(crate) member: Member,
     pub(crate) is_key: bool,
+    pub(crate) is_group: bool,
+}
+
+/// What `#[message(…)]` makes of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Key,
+    Group,
+}
+
+impl Mark {
+    pub(crate) const ALL: [Self; 2] = [Self::Key, Self::Group];
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Key => "key",
+            Self::Group => "group",
+        })
+    }
 }
 
 impl<'a> Input<'a> {
@@ -58,6 +81,10 @@ impl<'a> Input<'a> {
     }
 
     pub(crate) fn key_fields(&self) -> impl Iterator<Item = &Field<'a>> {
+        self.marked(Mark::Key)
+    }
+
+    pub(crate) fn marked(&self, mark: Mark) -> impl Iterator<Item = &Field<'a>> {
         let (fields, variants): (&[_], &[_]) = match &self.body {
             Body::Struct(fields) => (fields, &[]),
             Body::Enum(variants) => (&[], variants),
@@ -67,7 +94,7 @@ impl<'a> Input<'a> {
         fields
             .iter()
             .chain(of_variants)
-            .filter(|field| field.is_key)
+            .filter(move |field| field.has(mark))
     }
 }
 
@@ -76,15 +103,26 @@ impl<'a> Field<'a> {
         fields
             .iter()
             .enumerate()
-            .map(|(at, original)| Self {
-                original,
-                member: match &original.ident {
-                    Some(name) => Member::Named(name.clone()),
-                    None => Member::Unnamed(Index::from(at)),
-                },
-                is_key: attr::read_key(&original.attrs, problems).is_some(),
+            .map(|(at, original)| {
+                let marks = attr::read_marks(&original.attrs, problems);
+                Self {
+                    original,
+                    member: match &original.ident {
+                        Some(name) => Member::Named(name.clone()),
+                        None => Member::Unnamed(Index::from(at)),
+                    },
+                    is_key: marks.contains(&Mark::Key),
+                    is_group: marks.contains(&Mark::Group),
+                }
             })
             .collect()
+    }
+
+    pub(crate) fn has(&self, mark: Mark) -> bool {
+        match mark {
+            Mark::Key => self.is_key,
+            Mark::Group => self.is_group,
+        }
     }
 
     pub(crate) fn ty(&self) -> &'a Type {

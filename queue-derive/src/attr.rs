@@ -8,6 +8,7 @@ use syn::{
     bracketed, parenthesized, parse_quote, token,
 };
 
+use crate::ast::Mark;
 use crate::names::nearest;
 use crate::problem::{Problem, Problems};
 
@@ -128,8 +129,8 @@ impl TypeAttributes {
             return;
         }
         let allowed = listed(TYPE_ATTRIBUTES);
-        let problem = if text == "key" {
-            Problem::KeyOnType(allowed)
+        let problem = if let Some(mark) = Mark::ALL.into_iter().find(|it| it.to_string() == text) {
+            Problem::MarkOnType(mark, allowed)
         } else {
             Problem::UnknownOnType {
                 hint: nearest(&text, TYPE_ATTRIBUTES)
@@ -159,19 +160,19 @@ impl<T> Setting<T> {
     }
 }
 
-/// Finds `key` in a field's `#[message(key)]`.
-pub(crate) fn read_key(attributes: &[Attribute], problems: &mut Problems) -> Option<Ident> {
-    let mut key: Option<Ident> = None;
+/// Finds `key` and `group` in a field's `#[message(…)]`.
+pub(crate) fn read_marks(attributes: &[Attribute], problems: &mut Problems) -> Vec<Mark> {
+    let mut marks = Vec::new();
     for attribute in ours(attributes) {
         each_item(attribute, problems, |name, input, problems| {
             let value = skip_item(input);
-            if name == "key" {
-                if key.is_some() {
+            if let Some(mark) = Mark::ALL.into_iter().find(|mark| name == &mark.to_string()) {
+                if marks.contains(&mark) {
                     problems.push(name, Problem::Twice(name.to_string()));
                 } else if !value.is_empty() {
-                    problems.push(&value, Problem::KeyValue(shown(&value)));
+                    problems.push(&value, Problem::MarkValue(mark, shown(&value)));
                 }
-                key = Some(name.clone());
+                marks.push(mark);
             } else if TYPE_ATTRIBUTES.iter().any(|known| name == known) {
                 problems.push(name, Problem::TypeAttributeOnField(name.to_string()));
             } else {
@@ -179,7 +180,7 @@ pub(crate) fn read_key(attributes: &[Attribute], problems: &mut Problems) -> Opt
             }
         });
     }
-    key
+    marks
 }
 
 pub(crate) fn refuse_on_variant(attributes: &[Attribute], problems: &mut Problems) {

@@ -3,7 +3,7 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::{Attribute, DeriveInput, Generics, Ident, Path, Type, WherePredicate, parse_quote};
 
-use crate::ast::{Body, Field, Input, Variant};
+use crate::ast::{Body, Field, Input, Mark, Variant};
 use crate::attr::Setting;
 use crate::key::shown_type;
 use crate::names::name_of_variant;
@@ -45,6 +45,7 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
     };
     let methods = Methods {
         key: key(input, &krate),
+        group: group(input, &krate),
         encode: quote!(#krate::internal::#encode::<Self>(self)),
         decode,
         decode_event,
@@ -90,6 +91,7 @@ fn fallback(input: &Input<'_>, settings: &Settings, problems: &Problems) -> Toke
     let body = quote!(::core::unreachable!());
     let methods = Methods {
         key: body.clone(),
+        group: None,
         encode: body.clone(),
         decode: body,
         decode_event: None,
@@ -105,6 +107,8 @@ fn fallback(input: &Input<'_>, settings: &Settings, problems: &Problems) -> Toke
 /// The bodies of the methods of `Message`.
 struct Methods {
     key: TokenStream,
+    /// The body of `group`, if there are group fields.
+    group: Option<TokenStream>,
     encode: TokenStream,
     decode: TokenStream,
     /// The body of `decode_event`, if the data of events is JSON and other payloads are not.
@@ -123,6 +127,7 @@ fn impls(
 ) -> TokenStream {
     let Methods {
         key,
+        group,
         encode,
         decode,
         decode_event,
@@ -130,6 +135,16 @@ fn impls(
     let encodes_json = decode_event.is_none();
     let decode_event = decode_event.map(|body| decoding(krate, &quote!(decode_event), &body));
     let decode = decoding(krate, &quote!(decode), &decode);
+    let group = group.map(|body| {
+        quote! {
+            fn group(&self) -> ::core::result::Result<
+                ::core::option::Option<::std::string::String>,
+                #krate::message::EncodeError,
+            > {
+                #body
+            }
+        }
+    });
     let ident = &input.original.ident;
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let (_, ty_generics, _) = input.original.generics.split_for_impl();
@@ -154,6 +169,8 @@ fn impls(
             > {
                 #key
             }
+
+            #group
 
             fn encode(&self) -> ::core::result::Result<
                 ::std::vec::Vec<::core::primitive::u8>,
@@ -215,7 +232,7 @@ fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
         return generics;
     }
     let bounds = &mut generics.make_where_clause().predicates;
-    for field in input.key_fields() {
+    for field in Mark::ALL.iter().flat_map(|mark| input.marked(*mark)) {
         let ty = field.ty();
         if mentions(quote!(#ty), &parameters) {
             bounds.push(parse_quote!(#ty: #krate::internal::Serialize));
@@ -276,6 +293,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
         key_scope,
         compress,
         packed,
+        has_groups,
     } = settings;
     let duration = |duration: &std::time::Duration| {
         let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
@@ -293,6 +311,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
         .then(|| quote!(.with_key_scope(#krate::message::KeyScope::Global)));
     let compress = compress.then(|| quote!(.with_compression()));
     let packed = packed.then(|| quote!(.with_packing()));
+    let groups = has_groups.then(|| quote!(.with_groups()));
     quote! {
         #krate::message::MessageType::new(#kind, #queue)
             .with_aliases(&[#(#aliases),*])
@@ -305,6 +324,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
             #key_scope
             #compress
             #packed
+            #groups
     }
 }
 
@@ -336,29 +356,75 @@ fn key(input: &Input<'_>, krate: &Path) -> TokenStream {
     quote!(::core::result::Result::Ok(#fields))
 }
 
+/// Returns the body of `group`, unless no field is marked. Variants with equal fields share a group.
+fn group(input: &Input<'_>, krate: &Path) -> Option<TokenStream> {
+    input.marked(Mark::Group).next()?;
+    let of = |values: TokenStream| {
+        quote!(::core::result::Result::Ok(::core::option::Option::Some(
+            #krate::internal::group(::std::vec![#values])
+        )))
+    };
+    match &input.body {
+        Body::Struct(fields) => {
+            let fields = fields.iter().filter(|field| field.is_group).map(|field| {
+                let member = &field.member;
+                key_field(field, quote!(&self.#member), krate)
+            });
+            Some(of(quote!(#(#fields),*)))
+        }
+        Body::Enum(variants) => {
+            let arms = variants.iter().filter_map(|variant| {
+                let (pattern, values) = marked_fields(variant, Mark::Group, krate)?;
+                let group = of(values);
+                Some(quote!(#pattern => #group,))
+            });
+            let ungrouped = |variant: &Variant<'_>| !variant.fields.iter().any(|it| it.is_group);
+            let rest = variants
+                .iter()
+                .any(ungrouped)
+                .then(|| quote!(_ => ::core::result::Result::Ok(::core::option::Option::None),));
+            Some(quote!(match self { #(#arms)* #rest }))
+        }
+        Body::Union => None,
+    }
+}
+
 /// Puts the variant's name first, so that equal fields of two variants make different keys. The name is serde's, so
 /// that a renamed variant that keeps its name on the wire also keeps its keys.
 fn key_arm(on_enum: &[Attribute], variant: &Variant<'_>, krate: &Path) -> Option<TokenStream> {
-    let keys: Vec<_> = variant.fields.iter().filter(|field| field.is_key).collect();
-    if keys.is_empty() {
+    let (pattern, values) = marked_fields(variant, Mark::Key, krate)?;
+    let name = name_of_variant(on_enum, variant.original);
+    Some(quote! {
+        #pattern => ::core::option::Option::Some(::std::vec![
+            #krate::internal::key_name(#name),
+            #values
+        ]),
+    })
+}
+
+/// Returns the pattern that binds the marked fields of a variant, and their values; `None` if there are none.
+fn marked_fields(
+    variant: &Variant<'_>,
+    mark: Mark,
+    krate: &Path,
+) -> Option<(TokenStream, TokenStream)> {
+    let fields: Vec<_> = variant.fields.iter().filter(|it| it.has(mark)).collect();
+    if fields.is_empty() {
         return None;
     }
     let ident = &variant.original.ident;
-    let name = name_of_variant(on_enum, variant.original);
-    let members = keys.iter().map(|field| &field.member);
-    let bindings: Vec<_> = (0..keys.len())
-        .map(|at| format_ident!("__key{at}"))
+    let members = fields.iter().map(|field| &field.member);
+    let bindings: Vec<_> = (0..fields.len())
+        .map(|at| format_ident!("__{mark}{at}", mark = mark.to_string()))
         .collect();
-    let values = keys
+    let values = fields
         .iter()
         .zip(&bindings)
         .map(|(field, binding)| key_field(field, quote!(#binding), krate));
-    Some(quote! {
-        Self::#ident { #(#members: #bindings,)* .. } => ::core::option::Option::Some(::std::vec![
-            #krate::internal::key_name(#name),
-            #(#values),*
-        ]),
-    })
+    Some((
+        quote!(Self::#ident { #(#members: #bindings,)* .. }),
+        quote!(#(#values),*),
+    ))
 }
 
 fn key_field(field: &Field<'_>, value: TokenStream, krate: &Path) -> TokenStream {

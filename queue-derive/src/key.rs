@@ -1,7 +1,7 @@
 use quote::ToTokens as _;
 use syn::{GenericArgument, PathArguments, Type};
 
-use crate::ast::Input;
+use crate::ast::{Input, Mark};
 use crate::attr;
 use crate::problem::{Problem, Problems};
 
@@ -28,16 +28,21 @@ const CONTAINERS: [&str; 18] = [
     "Wrapping",
 ];
 
-/// Checks that equal messages have equal keys, both when sent and when received.
+/// Checks that equal messages have equal keys and groups, both when sent and when received.
 pub(crate) fn check(input: &Input<'_>, problems: &mut Problems) {
-    for field in input.key_fields() {
-        let shown = || shown_type(field.ty());
-        match find(field.ty()) {
-            Some(Inexact::Float) => problems.push(field.ty(), Problem::FloatKey(shown())),
-            Some(Inexact::Wide) => problems.push(field.ty(), Problem::WideKey(shown())),
-            Some(Inexact::Unordered) => problems.push(field.ty(), Problem::UnorderedKey(shown())),
-            None => {}
+    for mark in Mark::ALL {
+        for field in input.marked(mark) {
+            let shown = shown_type(field.ty());
+            let problem = match find(field.ty()) {
+                Some(Inexact::Float) => Problem::FloatKey(shown, mark),
+                Some(Inexact::Wide) => Problem::WideKey(shown, mark),
+                Some(Inexact::Unordered) => Problem::UnorderedKey(shown, mark),
+                None => continue,
+            };
+            problems.push(field.ty(), problem);
         }
+    }
+    for field in input.key_fields() {
         if let Some(skip) = attr::serde_skip(&field.original.attrs) {
             problems.push(&skip, Problem::SkippedKey(skip.to_string()));
         }

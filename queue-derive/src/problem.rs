@@ -1,6 +1,8 @@
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 
+use crate::ast::Mark;
+
 /// Every error of the derive. A case in `tests/ui/fail` pins the text of each error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
@@ -23,14 +25,14 @@ pub(crate) enum Problem {
         hint: String,
         allowed: String,
     },
-    #[error("unknown attribute `{0}`; a field takes `key`")]
+    #[error("unknown attribute `{0}`; a field takes `key` and `group`")]
     UnknownOnField(String),
-    #[error("`{0}` belongs on the type; a field takes `key`")]
+    #[error("`{0}` belongs on the type; a field takes `key` and `group`")]
     TypeAttributeOnField(String),
-    #[error("`key` belongs on a field; a type takes {0}")]
-    KeyOnType(String),
+    #[error("`{0}` belongs on a field; a type takes {1}")]
+    MarkOnType(Mark, String),
     #[error(
-        "a variant takes no attributes; put them on the enum, and `key` on the variant's fields"
+        "a variant takes no attributes; put them on the enum, and `key` and `group` on the variant's fields"
     )]
     OnVariant,
     #[error("duplicate attribute `{0}`")]
@@ -46,8 +48,8 @@ pub(crate) enum Problem {
         expected: &'static str,
         found: String,
     },
-    #[error("`key` takes no value, found {0}")]
-    KeyValue(String),
+    #[error("`{0}` takes no value, found {1}")]
+    MarkValue(Mark, String),
 
     #[error(
         "{what} {kind:?} {problem}; allowed are 1 to 255 characters without white space or \
@@ -128,24 +130,26 @@ pub(crate) enum Problem {
     #[error("`key_scope` has no effect without a key field; mark one with `#[message(key)]`")]
     ScopeWithoutKey,
     #[error(
-        "`{0}` cannot be part of a key, because a float has no canonical form; use a type that \
+        "`{0}` cannot be part of a {1}, because a float has no canonical form; use a type that \
          compares exactly, such as an integer or a string"
     )]
-    FloatKey(String),
+    FloatKey(String, Mark),
     #[error(
-        "`{0}` cannot be part of a key, because integers in keys have up to 64 bits; use a string"
+        "`{0}` cannot be part of a {1}, because integers in {1}s have up to 64 bits; use a string"
     )]
-    WideKey(String),
+    WideKey(String, Mark),
     #[error(
-        "`{0}` cannot be part of a key, because its items have no order and equal values would \
-         make different keys; use a `BTreeSet` or a `Vec`"
+        "`{0}` cannot be part of a {1}, because its items have no order and equal values would \
+         make different {1}s; use a `BTreeSet` or a `Vec`"
     )]
-    UnorderedKey(String),
+    UnorderedKey(String, Mark),
     #[error(
         "a key field must be part of the payload, but `#[serde({0})]` leaves it out; remove one \
          of the two"
     )]
     SkippedKey(String),
+    #[error("`group` needs events, because other bodies do not carry it; remove `wire` or `group`")]
+    GroupWithoutEvent,
 }
 
 /// All errors of one item, rather than only the first.

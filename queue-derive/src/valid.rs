@@ -6,7 +6,7 @@ use quote::ToTokens;
 use syn::ext::IdentExt as _;
 use syn::{GenericParam, LitInt, LitStr};
 
-use crate::ast::{Body, Input};
+use crate::ast::{Body, Input, Mark};
 use crate::attr::{self, Setting};
 use crate::key;
 use crate::names::kebab_case;
@@ -34,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) key_scope: KeyScope,
     pub(crate) compress: bool,
     pub(crate) packed: bool,
+    pub(crate) has_groups: bool,
 }
 
 /// A variant of `Wire`.
@@ -113,6 +114,9 @@ impl Settings {
         if packed && wire != Wire::Event {
             problems.push(&input.original.ident, Problem::PackedOf(wire.as_str()));
         }
+        if let (Some(field), false) = (input.marked(Mark::Group).next(), wire == Wire::Event) {
+            problems.push(field.original, Problem::GroupWithoutEvent);
+        }
         if packed && poison_threshold == Some(1) {
             problems.push(&input.original.ident, Problem::PackedOnce);
         }
@@ -125,6 +129,7 @@ impl Settings {
             wire,
             compress,
             packed,
+            has_groups: input.marked(Mark::Group).next().is_some(),
             poison_threshold,
             visibility_timeout: duration(
                 "visibility_timeout",

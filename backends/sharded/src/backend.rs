@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, Atomicity, AttachmentPart, Attachments, Backend, BackendExt as _, BodyForm,
-    BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Created, Metadata, NewMessage, Op,
-    OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, PutReceipt, QueueProperties,
-    ReceivedMessage, Sharded, StaleReceipts, StorageId, Transactions, check_ops,
+    BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Created, Groups, Metadata, NewMessage,
+    Op, OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, PutReceipt,
+    QueueProperties, ReceivedMessage, Sharded, StaleReceipts, StorageId, Transactions, check_ops,
 };
 use queue_core::clock::Clock;
 use queue_core::idempotency::ResultStore;
@@ -354,6 +354,8 @@ fn results_of(accounts: &[Arc<dyn Backend>]) -> Option<Arc<dyn ResultStore>> {
 fn of_all(accounts: &[Arc<dyn Backend>]) -> Capabilities {
     let mut all = accounts.iter().map(|account| account.capabilities());
     let mut together = all.next().expect("there is an account").clone();
+    // A resize would leave messages of a group on two shards.
+    together.groups = Groups::Unsupported;
     for one in all {
         together.max_body = together.max_body.min(one.max_body);
         together.max_moved_body = together.max_moved_body.min(one.max_moved_body);

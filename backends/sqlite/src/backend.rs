@@ -349,11 +349,11 @@ impl Backend for SqliteBackend {
             let (name, id) = (queue.clone(), id.clone());
             let search = move |reader: &Reader| reader.search(&name, after, &id);
             let (part, end) = self.read(Operation::Browse, Some(queue), search).await?;
-            for message in part.into_iter().map(Stored::into_received) {
+            for message in part.into_iter().map(Stored::into_browsed) {
                 // A message that was received or put back meanwhile is found again.
                 found.retain(|earlier| earlier.id != message.id);
                 if message.damage.is_none() {
-                    found.push(message.into());
+                    found.push(message);
                 }
             }
             after = end;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::{
-    Attachments, Browsing, Capabilities, ConditionalPuts, Places, parse_max_delay,
+    Attachments, Browsing, Capabilities, ConditionalPuts, Groups, Places, parse_max_delay,
 };
 use queue_core::internal::has_stray_ends;
 use queue_core::{Clock, Error, ErrorKind, Operation, Result};
@@ -61,6 +61,7 @@ impl SqliteBackend {
         capabilities.idle_cap = Duration::from_secs(1);
         capabilities.conditional_puts = ConditionalPuts::Supported;
         capabilities.attachments = Attachments::Supported;
+        capabilities.groups = Groups::Supported;
         SqliteBuilder {
             settings: Settings::new(path),
             clock,

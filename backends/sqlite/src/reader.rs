@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use crate::failure::{Failure, Result};
 use crate::rows::attachments;
 use crate::rows::attachments::read_deleted_items;
+use crate::rows::groups::read_place;
 use crate::rows::queues::parse_metadata;
 use crate::rows::stored::{Stored, format_pair};
 
@@ -152,10 +153,7 @@ impl Reader {
         let is_last = found.len() <= max;
         found.truncate(max);
         let end = found.last().filter(|_| !is_last).map(Stored::position);
-        let messages = found
-            .into_iter()
-            .map(|stored| stored.into_received().into())
-            .collect();
+        let messages = found.into_iter().map(Stored::into_browsed).collect();
         let mut page = Page::new(messages, timestamp(now));
         page.next = end.map(|(visible_at, seq)| PageMark::new(format_pair(visible_at, seq)));
         Ok(page)
@@ -185,6 +183,7 @@ impl Reader {
             if body.is_ok_and(|body| Body::has_id(body, id)) {
                 stored.read_body(row, 5)?;
                 stored.deleted_items = read_deleted_items(&self.connection, &stored)?;
+                stored.place = read_place(&self.connection, &stored)?;
                 found.push(stored);
             }
             if started.elapsed() >= STEP {
@@ -211,6 +210,9 @@ impl Reader {
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             found.push(Stored::read(row, now)?);
+        }
+        for stored in &mut found {
+            stored.place = read_place(&self.connection, stored)?;
         }
         // Only received messages have deleted items.
         for stored in found.iter_mut().filter(|stored| stored.dequeue_count > 0) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{BILLS, End, Fixture, Harness, ORDERS, Step, bill, completion};
-use crate::backend::{BackendExt as _, Mark, NewMessage, TimeToLive, TransactionOutcome};
+use crate::backend::{BackendExt as _, Groups, Mark, NewMessage, TimeToLive, TransactionOutcome};
 use crate::error::ErrorKind;
 use crate::name::QueueName;
 
@@ -187,4 +187,32 @@ pub(super) async fn a_message_is_completed_once(f: Fixture) {
     f.assert_outcome(lost, TransactionOutcome::RolledBack).await;
     f.store.advance(Duration::from_millis(1)).await;
     f.assert_outcome(done, TransactionOutcome::Committed).await;
+}
+
+pub(super) async fn a_group_goes_on_with_the_commit(f: Fixture) {
+    let order = |body| {
+        (
+            ORDERS.clone(),
+            NewMessage::new(body).with_group(Some("one")),
+        )
+    };
+    if f.backend.capabilities().groups == Groups::Unsupported {
+        let error = f.refused(vec![order("first")], None).await;
+        return assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    }
+    let both = vec![order("first"), order("second")];
+    f.write(both, None, End::Commit).await.expect("written");
+    let first = f.receive(&ORDERS).await.expect("visible");
+    assert_eq!(&*first.body, b"first");
+    for end in [End::RollBack, End::Drop, End::Commit] {
+        assert!(f.receive(&ORDERS).await.is_none(), "before {end:?}");
+        let written = f.write(vec![order("third")], Some(completion(&first)), end);
+        written.await.expect("written");
+    }
+    for body in ["second", "third"] {
+        let next = f.receive(&ORDERS).await.expect("visible");
+        assert_eq!(&*next.body, body.as_bytes());
+        assert!(f.receive(&ORDERS).await.is_none(), "after {body}");
+        f.assert_held(&next).await;
+    }
 }

@@ -7,6 +7,7 @@ use super::ops::{ApplyError, Op};
 use super::queues::{Metadata, PageMark};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::name::QueueName;
+use crate::text::has_forbidden;
 
 /// The limits and guarantees of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Capabilities {
     pub conditional_puts: ConditionalPuts,
     /// Whether messages can have data besides their bodies.
     pub attachments: Attachments,
+    /// Whether messages can have groups, whose order the storage keeps.
+    pub groups: Groups,
     /// The most operations on messages in one [`apply`](super::Backend::apply), and the most [swaps](Op::Swap).
     pub max_apply: usize,
     /// The maximum total size, in bytes, of the bodies in one [`apply`](super::Backend::apply) without the largest
@@ -59,6 +62,16 @@ pub enum BodyForm {
     Bytes,
     /// A body contains text that XML can carry. Bodies that XML cannot carry must be encoded as Base64.
     Text,
+}
+
+/// Whether messages can have [groups](super::NewMessage::group).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Groups {
+    /// The messages of a group are received in the order of their puts, one at a time.
+    Supported,
+    /// A put with a group fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
+    Unsupported,
 }
 
 /// Whether messages can have [attachments](super::Attachment).
@@ -165,7 +178,7 @@ impl Capabilities {
     /// Three limits differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
     /// between polls, and the size of a moved message, which has no limit. A backend that implements
     /// [`browse`](super::Backend::browse), [`Op::Swap`] or [`PutBackPlace::Kept`](super::PutBackPlace::Kept) sets
-    /// `browsing`, `conditional_puts` or `places`.
+    /// `browsing`, `conditional_puts` or `places`; one that keeps the order of groups sets `groups`.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -184,11 +197,18 @@ impl Capabilities {
             browsing: Browsing::Unsupported,
             conditional_puts: ConditionalPuts::Unsupported,
             attachments: Attachments::Unsupported,
+            groups: Groups::Unsupported,
             max_apply: 1024,
             max_apply_bytes: 8 * 1024 * 1024,
         }
     }
 }
+
+/// What a storage without [groups](Groups) says of messages that have one.
+pub const NO_GROUPS: &str = "this storage keeps no order of groups; use one listener with `one_at_a_time_by`, in one process";
+
+/// The longest [group](super::NewMessage::group), in bytes.
+pub const MAX_GROUP: usize = 1024;
 
 /// The longest time to live of a message: that of Azure, 68 years.
 pub const MAX_TIME_TO_LIVE: Duration = Duration::from_secs(i32::MAX as u64);
@@ -258,6 +278,9 @@ impl Limits<'_> {
                 .unsent()
                 .with_detail("this storage has no attachments"));
         }
+        if let Some(group) = &message.group {
+            self.check_group(group)?;
+        }
         let longest = self.capabilities.max_delay;
         if message.delay > longest {
             return Err(self.invalid(format!(
@@ -281,6 +304,20 @@ impl Limits<'_> {
             ))),
             _ => Ok(()),
         }
+    }
+
+    fn check_group(&self, group: &str) -> Result<()> {
+        if self.capabilities.groups == Groups::Unsupported {
+            let refused = Error::new(ErrorKind::Unsupported, self.operation).with_queue(self.queue);
+            return Err(refused.unsent().with_detail(NO_GROUPS));
+        }
+        if group.is_empty() || group.len() > MAX_GROUP || has_forbidden(group) {
+            let length = group.len();
+            return Err(self.invalid(format!(
+                "the group of the message has {length} bytes; allowed are 1 to {MAX_GROUP} without control characters"
+            )));
+        }
+        Ok(())
     }
 
     /// Checks the number of messages and the visibility timeout of a receive.

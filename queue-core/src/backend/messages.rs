@@ -7,6 +7,7 @@ use bytes::Bytes;
 use smol_str::SmolStr;
 
 use crate::clock::Timestamp;
+use crate::envelope::Envelope;
 use crate::name::QueueName;
 
 /// The id that the storage assigned to a message, and never to another one, not even after its queue was deleted. A
@@ -37,6 +38,10 @@ pub struct NewMessage {
     /// The key by which a queue that is spread over shards chooses the shard of a message: equal keys share a shard.
     /// Queues without shards ignore the shard key.
     pub shard_key: Option<Box<str>>,
+    /// The group of the message, whose messages are received in the order of their puts, one at a time: while a message
+    /// of a group is stored, those that were put later lie behind it, and are not visible. Groups need a backend with
+    /// [`groups`](super::Capabilities::groups). The same text on another queue is another group.
+    pub group: Option<Box<str>>,
 }
 
 /// Data stored with a message and not in its body, such as a payload that is too large for the body. An attachment is
@@ -123,6 +128,9 @@ pub struct ReceivedMessage {
     pub damage: Option<Box<str>>,
     /// The items that were deleted, if the message is a [pack](crate::wire::Pack).
     pub deleted_items: ItemSet,
+    /// A number that is higher in each later receive of a message of the same [group](NewMessage::group); `None` if the
+    /// message has no group.
+    pub fence: Option<u64>,
 }
 
 /// A visible message that was peeked at, without a lease.
@@ -194,6 +202,7 @@ impl NewMessage {
             time_to_live: TimeToLive::Never,
             attachment: None,
             shard_key: None,
+            group: None,
         }
     }
 
@@ -228,6 +237,22 @@ impl NewMessage {
     pub fn with_shard_key(mut self, key: Option<&str>) -> Self {
         self.shard_key = key.map(Box::from);
         self
+    }
+
+    /// Sets the group of the message.
+    #[must_use]
+    pub fn with_group(mut self, group: Option<&str>) -> Self {
+        self.group = group.map(Box::from);
+        self
+    }
+
+    /// Sets the shard key and the group that an event has: those of a message that takes the place of another.
+    #[must_use]
+    pub fn with_keys_of(self, envelope: Option<&Envelope>) -> Self {
+        let (subject, group) = envelope.map_or((None, None), |envelope| {
+            (envelope.subject.as_deref(), envelope.group.as_deref())
+        });
+        self.with_shard_key(subject).with_group(group)
     }
 }
 
@@ -272,6 +297,7 @@ impl ReceivedMessage {
             leased_for: None,
             damage: None,
             deleted_items: ItemSet::default(),
+            fence: None,
         }
     }
 }

@@ -28,8 +28,8 @@ mod sharded;
 mod transactions;
 
 pub use capabilities::{
-    Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, Limits,
-    MAX_TIME_TO_LIVE, Places, StaleReceipts, check_ops, parse_max_delay,
+    Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, Groups, Limits,
+    MAX_GROUP, MAX_TIME_TO_LIVE, NO_GROUPS, Places, StaleReceipts, check_ops, parse_max_delay,
 };
 pub use contract::{Backend, BackendExt};
 pub use messages::{

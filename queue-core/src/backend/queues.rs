@@ -228,7 +228,8 @@ pub struct BrowsedMessage {
     pub inserted_at: Timestamp,
     /// The storage's time when the message was read.
     pub read_at: Timestamp,
-    /// The time when the message becomes or became visible.
+    /// The time when the message becomes or became visible; if it lies [behind](MessageState::Behind) another, when it
+    /// would without its group.
     pub visible_at: Timestamp,
     /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,
@@ -251,6 +252,8 @@ pub enum MessageState {
     Delayed,
     /// The message was received: a consumer holds it, or has put it back for later.
     Hidden,
+    /// The message lies behind others of its [group](super::NewMessage::group), and becomes visible when they are gone.
+    Behind,
 }
 
 /// A page of a queue's messages.
@@ -285,6 +288,19 @@ impl From<ReceivedMessage> for BrowsedMessage {
             expires_at: message.expires_at,
             damage: message.damage,
             deleted_items: message.deleted_items,
+        }
+    }
+}
+
+impl BrowsedMessage {
+    /// Makes it a message that lies [behind](MessageState::Behind) another, and would be visible at `place` without its
+    /// group.
+    #[must_use]
+    pub fn behind(self, place: Timestamp) -> Self {
+        Self {
+            visible_at: place,
+            state: MessageState::Behind,
+            ..self
         }
     }
 }

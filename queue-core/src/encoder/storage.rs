@@ -152,7 +152,7 @@ impl Encoder {
                 self.within(self.raw_limit(), body, message, What::NotAnEvent(wire))?
             }
         };
-        Ok(new.with_shard_key(envelope.subject.as_deref()))
+        Ok(new.with_keys_of(Some(envelope)))
     }
 
     fn new_event(self, message: &Encoded, envelope: &Envelope) -> Result<NewMessage, TooLarge> {

@@ -59,6 +59,7 @@ attributes! {
     kind = "type",
     time = "time",
     subject = "subject",
+    group = "messagegroup",
     content_type = "datacontenttype",
     version = "dataversion",
     queue_uri = "queueuri",
@@ -282,6 +283,7 @@ impl<'a> Attribute<'a> {
         matches!(
             self.name,
             "subject"
+                | "messagegroup"
                 | "data"
                 | "data_base64"
                 | "dataref"

@@ -97,6 +97,12 @@ impl Body {
         Self::read(body, usize::MAX).envelope()?.subject.clone()
     }
 
+    /// Returns the [group](crate::backend::NewMessage::group) of a stored body: the `messagegroup` of an event.
+    #[must_use]
+    pub fn group(body: &Bytes) -> Option<String> {
+        Self::read(body, usize::MAX).envelope()?.group.clone()
+    }
+
     /// The poison record, if the body is an event that has one. Trust the record only on a poison queue: elsewhere, the
     /// sender wrote it.
     #[must_use]

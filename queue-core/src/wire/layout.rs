@@ -22,6 +22,7 @@ pub(super) const SOURCE: &str = member!("source");
 pub(super) const TYPE: &str = member!("type");
 pub(super) const TIME: &str = member!("time");
 pub(super) const SUBJECT: &str = member!("subject");
+pub(super) const GROUP: &str = member!("messagegroup");
 pub(super) const CONTENT_TYPE: &str = member!("datacontenttype");
 pub(super) const VERSION: &str = member!("dataversion");
 pub(super) const QUEUE_URI: &str = member!("queueuri");
@@ -46,6 +47,7 @@ pub(super) fn read(event: &str) -> Option<Attributes<'_>> {
     attributes.kind.set(rest.string(TYPE)?);
     attributes.time.set_any(rest.string(TIME));
     attributes.subject.set_any(rest.string(SUBJECT));
+    attributes.group.set_any(rest.string(GROUP));
     attributes.content_type.set_any(rest.string(CONTENT_TYPE));
     attributes.version.set(rest.number(VERSION)?);
     attributes.queue_uri.set_any(rest.string(QUEUE_URI));

@@ -182,6 +182,7 @@ fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
         object.time(layout::TIME, time);
     }
     object.text(layout::SUBJECT, envelope.subject.as_deref());
+    object.text(layout::GROUP, envelope.group.as_deref());
     object.text(layout::CONTENT_TYPE, envelope.content_type.as_deref());
     object.number(layout::VERSION, envelope.version);
     object.text(layout::QUEUE_URI, envelope.queue_uri.as_deref());

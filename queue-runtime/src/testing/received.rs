@@ -203,6 +203,7 @@ impl<M: Message> ReceivedBuilder<M> {
             dequeue_count: self.attempt,
             inserted_at: self.inserted_at,
             expires_at: self.expires_at,
+            fence: None,
         };
         let cancellation = Arc::<Cancellation>::default();
         if self.is_cancelled {

@@ -232,7 +232,7 @@ async fn lanes_are_checked() {
                 .lane(1, lane(URGENT))
                 .lane(2, lane(BULK))
                 .lane(3, lane(URGENT)),
-            "failed to start a listener: queue `orders` is in two lanes of one group",
+            "failed to start a listener: queue `orders` is in two of the lanes",
         ),
         (
             Lanes::new(8)

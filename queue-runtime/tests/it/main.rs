@@ -21,6 +21,7 @@ mod export;
 mod follow_ups;
 mod foreign_answers;
 mod foreign_records;
+mod groups;
 mod handlers;
 mod health;
 mod idempotent;

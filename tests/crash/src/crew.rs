@@ -202,6 +202,30 @@ impl<'a> Crew<'a> {
         Some(role)
     }
 
+    /// Ends the process in order that was started first.
+    ///
+    /// # Panics
+    /// If there is no process, or it does not end.
+    pub fn end_first(&mut self) {
+        let first = self
+            .processes
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, one)| one.number);
+        let (first, _) = first.expect("there is a process");
+        let process = self.processes.swap_remove(first);
+        self.finish(process);
+    }
+
+    fn finish(&mut self, process: Process) {
+        let role = process.role;
+        let (status, complaints) = process.finish();
+        self.note(role, &complaints);
+        if !status.success() {
+            self.wrong.push(format!("the {role} ended with {status}"));
+        }
+    }
+
     /// Ends the processes of a role in order.
     ///
     /// # Panics
@@ -212,11 +236,7 @@ impl<'a> Crew<'a> {
             .partition(|process| process.role == role);
         self.processes = others;
         for process in ending {
-            let (status, complaints) = process.finish();
-            self.note(role, &complaints);
-            if !status.success() {
-                self.wrong.push(format!("the {role} ended with {status}"));
-            }
+            self.finish(process);
         }
     }
 

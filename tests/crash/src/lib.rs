@@ -8,6 +8,7 @@
 //! | [`accounts`] | kills processes of the example `ledger`, and checks every balance |
 //! | [`campaign`] | kills and stops processes at random, drains the queues, checks the history |
 //! | [`duplicates`] | kills processes that do the same work by `once`, and checks its effects |
+//! | [`groups`] | kills processes that handle messages of groups, and checks the order of each |
 //! | [`submissions`] | kills processes that submit the same keys once, and counts the messages of each |
 //! | [`ticks`] | kills processes that run the same schedules, and counts the messages of each tick |
 //! | [`database`] | a PostgreSQL server that faults befall: crashes, a network that fails, a failover, a clock that steps |
@@ -31,6 +32,7 @@ pub mod cancel;
 pub mod crew;
 pub mod database;
 pub mod duplicates;
+pub mod groups;
 pub mod harm;
 pub mod history;
 pub mod ledger;

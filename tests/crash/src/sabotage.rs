@@ -47,6 +47,8 @@ pub enum Bug {
     ForgetsMarks,
     /// A listener does not know the keys of its messages: it is started so, not by [`Sabotaged`].
     IgnoresKeys,
+    /// Messages are put without their groups.
+    DropsGroups,
     /// No bug: the process aborts when it first gets to a point.
     Aborts(Point),
 }
@@ -145,7 +147,7 @@ impl Point {
     }
 }
 
-const NAMES: [(Bug, &str); 36] = [
+const NAMES: [(Bug, &str); 37] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
@@ -160,6 +162,7 @@ const NAMES: [(Bug, &str); 36] = [
     (Bug::PutsFirst, "puts-first"),
     (Bug::ForgetsMarks, "forgets-marks"),
     (Bug::IgnoresKeys, "ignores-keys"),
+    (Bug::DropsGroups, "drops-groups"),
     (Bug::Aborts(Point::BeforePut), "aborts-before-put"),
     (Bug::Aborts(Point::AfterPut), "aborts-after-put"),
     (Bug::Aborts(Point::AfterReceive), "aborts-after-receive"),
@@ -430,7 +433,14 @@ impl Backend for Sabotaged {
         Ok(received)
     }
 
-    async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {
+    async fn apply(&self, mut ops: Ops) -> Result<OpOutcomes, ApplyError> {
+        if self.bug == Bug::DropsGroups {
+            for op in &mut ops {
+                if let Op::Put { message, .. } = op {
+                    message.group = None;
+                }
+            }
+        }
         let one = match &ops[..] {
             [Op::Put { queue, message }] => {
                 let put = self.put(queue, message.clone()).await;

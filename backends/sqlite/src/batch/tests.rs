@@ -178,6 +178,8 @@ fn received(count: usize) -> Option<Result<Answer>> {
         body: Ok(Bytes::new()),
         checksum: None,
         deleted_items: ItemSet::default(),
+        fence: None,
+        place: None,
     };
     Some(Ok(Answer::Received(
         (0..count).map(|_| claimed()).collect(),

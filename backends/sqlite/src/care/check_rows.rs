@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use queue_core::store_clock::BEHIND;
 use queue_core::{QueueName, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -65,13 +66,14 @@ pub(super) fn examine<'c, 'r>(
         schedule_is_whole: true,
     };
     examination.expect_rows();
-    let steps: [(&str, Step<'c, 'r>); 9] = [
+    let steps: [(&str, Step<'c, 'r>); 10] = [
         ("queue_store", Examination::time),
         ("queue_queues", Examination::queues),
         ("queue_counts", Examination::recorded_counts),
         ("queue_messages", Examination::messages),
         ("queue_schedule", Examination::schedule),
         ("queue_schedule", Examination::unscheduled),
+        ("queue_grouped", Examination::groups),
         ("queue_attachments", Examination::attachments),
         ("queue_deleted_items", Examination::items),
         ("queue_results", Examination::results),
@@ -238,6 +240,15 @@ impl Examination<'_, '_> {
         let connection = self.connection;
         let mut message = connection
             .prepare("SELECT queue, expires_at, inserted_at FROM queue_messages WHERE seq = ?1")?;
+        let has_groups = has_table(connection, "queue_grouped")?;
+        let grouped = if has_groups {
+            "queue_grouped"
+        } else {
+            "queue_messages"
+        };
+        let mut groups = connection.prepare(&format!(
+            "SELECT 1 FROM {grouped} WHERE seq = ?1 AND {has_groups}"
+        ))?;
         let mut places = connection.prepare(
             "SELECT queue, seq, visible_at, dequeue_count, expires_at FROM queue_schedule \
              ORDER BY queue, visible_at, seq",
@@ -265,7 +276,9 @@ impl Examination<'_, '_> {
             if u32::try_from(received).is_err() {
                 self.report.add(ProblemKind::Schedule, example);
             }
-            if !is_time(visible_at) || visible_at > hidden_from.saturating_add(HIDDEN) {
+            let is_behind = visible_at == BEHIND && groups.exists([seq])?;
+            let is_late = visible_at > hidden_from.saturating_add(HIDDEN);
+            if !is_time(visible_at) || is_late && !is_behind {
                 self.report.add(ProblemKind::Time, example);
             }
             self.check_queue(queue, example);
@@ -316,6 +329,26 @@ impl Examination<'_, '_> {
             AND seq NOT IN (SELECT seq FROM queue_discarded)";
         self.add_all(ProblemKind::NotScheduled, unscheduled, |seq, salt| {
             format!("message {}", storage_id(seq, salt))
+        })
+    }
+
+    /// Finds rows of groups without a message, and groups whose first message is not the one that can be received.
+    fn groups(&mut self) -> Result<()> {
+        let lost =
+            "SELECT seq, 0 FROM queue_grouped WHERE seq NOT IN (SELECT seq FROM queue_messages)";
+        self.add_all(ProblemKind::NoMessage, lost, |seq, _| {
+            format!("number {seq}, which has a group, is missing")
+        })?;
+        if !self.schedule_is_whole {
+            return Ok(());
+        }
+        let wrong = format!(
+            "SELECT seq, min(seq) OVER (PARTITION BY g.queue, name) = seq AS is_first, visible_at = {BEHIND} AS is_behind \
+             FROM queue_grouped g JOIN queue_schedule USING (seq) WHERE g.queue IN (SELECT id FROM queue_queues)"
+        );
+        let wrong = format!("SELECT seq, 0 FROM ({wrong}) WHERE is_first = is_behind");
+        self.add_all(ProblemKind::Schedule, &wrong, |seq, _| {
+            format!("number {seq} is not in its place in its group")
         })
     }
 

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use queue_core::internal::as_count;
+use queue_core::store_clock::BEHIND;
 use queue_core::{Operation, Result as PublicResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{
@@ -152,6 +153,7 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
     copy_schedule(source, &transaction)?;
     copy_attachments(source, &transaction)?;
     copy_deleted_items(source, &transaction)?;
+    copy_groups(source, &transaction)?;
 
     let lost = transaction.execute(
         "DELETE FROM queue_schedule WHERE seq NOT IN (SELECT seq FROM queue_messages)",
@@ -162,6 +164,7 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
          FROM queue_messages WHERE seq NOT IN (SELECT seq FROM queue_schedule)",
         [],
     )?;
+    let ungrouped = restore_groups(&transaction)?;
     transaction.execute(
         "INSERT INTO queue_counts (queue, messages, expiring) \
          SELECT id, (SELECT count(*) FROM queue_schedule WHERE queue = id), \
@@ -178,7 +181,7 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
     let salvaged = Salvaged {
         queues: count("queue_queues")?,
         messages: count("queue_messages")?,
-        rescheduled,
+        rescheduled: rescheduled + ungrouped,
         // The right id of an ignored row is usually found in the schedule.
         lost: ignored.max(lost),
     };
@@ -305,6 +308,47 @@ fn copy_attachments(source: &Connection, target: &Connection) -> Result<()> {
         [],
     )?;
     Ok(())
+}
+
+/// Copies the groups of the messages that were copied.
+fn copy_groups(source: &Connection, target: &Connection) -> Result<()> {
+    // Older versions have no groups.
+    if !has_table(source, "queue_grouped")? {
+        return Ok(());
+    }
+    let mut insert = target.prepare(
+        "INSERT OR IGNORE INTO queue_grouped SELECT seq, queue, ?2, ?3 FROM queue_messages WHERE seq = ?1",
+    )?;
+    Rows::of(source, "queue_grouped", "seq", "seq, name, place")?.each(|row| {
+        let (seq, name, place): (i64, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        insert.execute(params![seq, name, place])?;
+        Ok(())
+    })?;
+    let last = source.query_row("SELECT last FROM queue_fence", [], |row| {
+        row.get::<_, i64>(0)
+    });
+    // Fence numbers are not below the time.
+    target.execute("UPDATE queue_fence SET last = ?1", [last.unwrap_or(0)])?;
+    Ok(())
+}
+
+/// Makes the first message of each group the one that can be received, after messages or rows of groups were lost. Returns
+/// the number of messages whose group is lost, which are received without their order.
+fn restore_groups(target: &Connection) -> Result<usize> {
+    let ungrouped = target.execute(
+        "UPDATE queue_schedule SET visible_at = (SELECT latest FROM queue_store) \
+         WHERE visible_at = ?1 AND seq NOT IN (SELECT seq FROM queue_grouped)",
+        [BEHIND],
+    )?;
+    target.execute(
+        "UPDATE queue_schedule SET visible_at = CASE \
+            WHEN seq NOT IN (SELECT min(seq) FROM queue_grouped GROUP BY queue, name) THEN ?1 \
+            WHEN visible_at = ?1 THEN (SELECT place FROM queue_grouped g WHERE g.seq = queue_schedule.seq) \
+            ELSE visible_at END \
+         WHERE seq IN (SELECT seq FROM queue_grouped)",
+        [BEHIND],
+    )?;
+    Ok(ungrouped)
 }
 
 /// Copies the deleted items of the messages that were copied. Items that cannot be read are handled again.

@@ -6,11 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{Completion, ItemSet, PackItem};
 use queue_core::internal::as_u32;
-use queue_core::store_clock::{after, lifespan};
+use queue_core::store_clock::{BEHIND, after, lifespan};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::{Failure, Result};
 use crate::rows::attachments::{Attachments, Items};
+use crate::rows::groups::{Groups, may_have_group};
 use crate::rows::queues::Counts;
 use crate::rows::schema::Lazy;
 use crate::rows::stored::{Handle, Parcel, Placed, Probe, Stored};
@@ -23,6 +24,7 @@ pub(crate) struct Messages<'c> {
     pub(crate) counts: Counts<'c>,
     pub(crate) attachments: Attachments<'c>,
     items: Items<'c>,
+    groups: Groups<'c>,
     /// Set while a transaction reads around damage.
     pub(crate) probe: Option<Rc<Probe>>,
     /// The number of the message that was put last, if any was.
@@ -59,6 +61,7 @@ impl<'c> Messages<'c> {
             counts: Counts::new(connection),
             attachments: Attachments::new(connection),
             items: Items::new(connection),
+            groups: Groups::new(connection),
             probe: None,
             last_put: None,
             insert: prepare(
@@ -133,6 +136,9 @@ impl<'c> Messages<'c> {
         let row = params![queue, salt, now, expires_at, body, checksum];
         placed.seq = self.insert.insert(row)?;
         self.check_number(queue, placed.seq, salt)?;
+        if let Some(group) = &message.group {
+            placed.visible_at = self.groups.add(placed.seq, queue, group, visible_at)?;
+        }
         self.schedule.execute(params![
             queue,
             placed.visible_at,
@@ -178,16 +184,20 @@ impl<'c> Messages<'c> {
         loop {
             let wanted = max - claimed.len();
             let found = self.first_visible(queue, now, wanted)?;
-            let all = found.len() < wanted && (self.probe.is_none() || found.is_empty());
+            let mut all = found.len() < wanted && (self.probe.is_none() || found.is_empty());
             self.unschedule_all(queue, &found)?;
             for mut message in found {
                 if message.placed.expires_at.is_some_and(|at| at <= now) {
                     self.counts.removed(queue);
                     self.remove_body(message.placed.seq)?;
                     expired += 1;
+                    // The next one of its group is visible now.
+                    all &= !may_have_group(message.placed.salt);
                 } else {
                     let until = leases.next().expect("a lease for each of `max` messages");
                     self.lease(queue, &mut message, until)?;
+                    let Placed { seq, salt, .. } = message.placed;
+                    message.fence = self.groups.fence(seq, salt, now)?;
                     // Messages not received before have no deleted items.
                     if message.dequeue_count > 1 {
                         message.deleted_items = self.deleted_items(&message)?;
@@ -280,6 +290,8 @@ impl<'c> Messages<'c> {
             None => self.place(handle, now)?,
         };
         let nonce = rand::random();
+        let (place, is_behind) = (visible_at, handle.visible_at == BEHIND);
+        let visible_at = if is_behind { BEHIND } else { place };
         let changed = self.reschedule.execute(params![
             queue,
             handle.visible_at,
@@ -291,6 +303,9 @@ impl<'c> Messages<'c> {
         ])?;
         if changed == 0 {
             return Err(self.why_not(queue, handle, now)?);
+        }
+        if is_behind {
+            self.groups.set_place(handle.seq, place)?;
         }
         if let Some((body, checksum)) = body {
             let row = params![handle.seq, handle.salt, &body[..], checksum];

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `tables` | a change to one message or value, and its execution |
 //! | `messages`, `attachments` | messages; what is stored with them |
+//! | `groups` | the messages that are received one at a time |
 //! | `queues` | queues, and how many messages each has |
 //! | `results` | the results of work that is done once |
 //! | `purge` | what can no longer be received |
@@ -11,6 +12,7 @@
 //! | `schema` | the layout, its versions, and statements that are prepared when they are first used |
 
 pub(crate) mod attachments;
+pub(crate) mod groups;
 pub(crate) mod messages;
 pub(crate) mod purge;
 pub(crate) mod queues;

@@ -26,6 +26,8 @@ use crate::failure::{Failure, Result};
 /// | `queue_attachment_parts` | the attachments' data, in parts of 1 MiB; the id is that of the attachment, times 65,536, and the number of the part |
 /// | `queue_attached` | the messages that have an attachment |
 /// | `queue_deleted_items` | the items of packs that were deleted, as bits (version 3); `salt` is that of the message |
+/// | `queue_grouped` | the messages that have a group (version 6), with what makes the next one of a group visible |
+/// | `queue_fence` | the highest fence number of a receive |
 /// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards; a value that ends with a message names it (version 5) |
 const VERSIONS: &[Version] = &[
     Version::unlike_those_before(include_str!("version_1.sql")),
@@ -33,6 +35,10 @@ const VERSIONS: &[Version] = &[
     Version::unlike_those_before(include_str!("version_3.sql")),
     Version::unlike_those_before(include_str!("version_4.sql")),
     Version::unlike_those_before(include_str!("version_5.sql")),
+    Version {
+        sql: include_str!("version_6.sql"),
+        adds: true,
+    },
     // A build for tests of two versions side by side: `tests/migrations/tests/versions.rs`.
     #[cfg(queue_sqlite_next)]
     Version {
@@ -46,7 +52,7 @@ const VERSIONS: &[Version] = &[
 struct Version {
     sql: &'static str,
     /// Whether programs of the version before can go on using a file that was migrated: the migration only adds tables,
-    /// indexes and columns, which those programs may leave as they are.
+    /// indexes, columns and triggers, which those programs may leave as they are.
     adds: bool,
 }
 
@@ -76,6 +82,12 @@ pub(crate) const NAMES: &[&str] = &[
     "queue_attachment_parts",
     "queue_attached",
     "queue_deleted_items",
+    "queue_grouped",
+    "queue_grouped_by_name",
+    "queue_fence",
+    "queue_grouped_removed",
+    "queue_grouped_discarded",
+    "queue_grouped_next",
 ];
 
 /// Reads the layout of a file in which there are queues: a row for [`check_layout`].
@@ -306,7 +318,7 @@ mod tests {
         let owner = connection.query_row(owner, [], |row| row.get(0));
         assert_eq!(owner, Ok("nobody".to_owned()));
         let refused = migrate(&mut connection, true).expect_err("newer now");
-        assert!(matches!(refused, Failure::Newer { found: 6, known: 5 }));
+        assert!(matches!(refused, Failure::Newer { found: 7, known: 6 }));
     }
 
     #[test]
@@ -332,19 +344,20 @@ mod tests {
         assert_eq!(marks(&connection), Ok(1));
         assert!(!is_current(&connection).expect("read"));
         let refused = check_whole(&connection).expect_err("a copy would lack the table");
-        assert!(matches!(refused, Failure::Newer { found: 7, known: 5 }));
+        assert!(matches!(refused, Failure::Newer { found: 8, known: 6 }));
         migrate_to(&mut connection, &next[..next.len() - 1], false)
             .expect("by the version between");
         migrate_to(&mut connection, &next, false).expect("by the newest");
-        let before = &VERSIONS[..VERSIONS.len() - 1];
+        let since = VERSIONS.iter().rposition(|version| !version.adds);
+        let before = &VERSIONS[..since.expect("not all add")];
         let refused = inspect(&connection, before, false).expect_err("it is too old");
-        assert!(matches!(refused, Failure::Newer { found: 7, known: 4 }));
+        assert!(matches!(refused, Failure::Newer { found: 8, known: 4 }));
 
         let last = [&*next, &[NEXT]].concat();
         migrate_to(&mut connection, &last, false).expect("migrate");
         let mut opened = connection.prepare_cached(LAYOUT).expect("prepared");
         let refused = check_layout(&mut opened).expect_err("another layout");
-        assert!(matches!(refused, Failure::Newer { found: 8, known: 5 }));
+        assert!(matches!(refused, Failure::Newer { found: 9, known: 6 }));
     }
 
     #[test]

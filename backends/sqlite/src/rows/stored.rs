@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{
-    ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
+    BrowsedMessage, ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
 };
 use queue_core::internal::{as_count, hex};
 use queue_core::store_clock::timestamp;
@@ -67,6 +67,10 @@ pub(crate) struct Stored {
     /// The checksum of the body that was put, if readable.
     pub(crate) checksum: Option<i64>,
     pub(crate) deleted_items: ItemSet,
+    /// The fence number of this receive, if the message has a group.
+    pub(crate) fence: Option<u64>,
+    /// When the message would be visible without its group, if it lies behind another.
+    pub(crate) place: Option<i64>,
 }
 
 impl Placed {
@@ -107,6 +111,8 @@ impl Stored {
             body: Err("the body is missing"),
             checksum: None,
             deleted_items: ItemSet::default(),
+            fence: None,
+            place: None,
         })
     }
 
@@ -130,6 +136,15 @@ impl Stored {
         (self.placed.visible_at, self.placed.seq)
     }
 
+    pub(crate) fn into_browsed(self) -> BrowsedMessage {
+        let place = self.place;
+        let browsed = BrowsedMessage::from(self.into_received());
+        match place {
+            Some(place) => browsed.behind(timestamp(place)),
+            None => browsed,
+        }
+    }
+
     pub(crate) fn into_received(self) -> ReceivedMessage {
         let (body, damage) = verified(self.body, self.placed.salt, self.checksum);
         let put = self.placed.into_receipt();
@@ -138,6 +153,7 @@ impl Stored {
             ReceivedMessage::new(put.id, put.receipt, body, put.inserted_at, received_at);
         received.damage = damage;
         received.deleted_items = self.deleted_items;
+        received.fence = self.fence;
         received.dequeue_count = as_count(self.dequeue_count);
         received.expires_at = put.expires_at;
         received.visible_at = put.visible_at;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Browsing, Capabilities,
-    ConditionalPuts, Created, FoundRecord, Lease, Metadata, Op, OpOutcome, OpOutcomes, Ops, Page,
-    PageMark, PeekedMessage, Places, PutBackPlace, QueueProperties, ReceivedMessage, StorageId,
-    check_ops,
+    ConditionalPuts, Created, FoundRecord, Groups, Lease, Metadata, Op, OpOutcome, OpOutcomes, Ops,
+    Page, PageMark, PeekedMessage, Places, PutBackPlace, QueueProperties, ReceivedMessage,
+    StorageId, check_ops,
 };
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
@@ -108,6 +108,7 @@ impl MemoryBackend {
         capabilities.browsing = Browsing::Supported;
         capabilities.conditional_puts = ConditionalPuts::Supported;
         capabilities.attachments = Attachments::Supported;
+        capabilities.groups = Groups::Supported;
         Self {
             store,
             name,
@@ -270,7 +271,7 @@ impl Backend for MemoryBackend {
             let of_event = messages
                 .into_iter()
                 .filter(|one| Body::has_id(&one.body, id));
-            found.extend(of_event.map(|one| one.received(now).into()));
+            found.extend(of_event.map(|one| one.browsed(now)));
             if found.len() >= max {
                 found.truncate(max);
                 return Ok(found);

@@ -35,7 +35,7 @@ impl StoredQueues {
         found.truncate(max);
         let browsed = found
             .iter()
-            .map(|&(_, message)| message.clone().received(now).into());
+            .map(|&(_, message)| message.clone().browsed(now));
         let mut page = Page::new(browsed.collect(), timestamp(now));
         if let (false, Some((place, _))) = (is_last, found.last()) {
             page.next = Some(PageMark::new(format!("{}/{}", place.0, place.1)));

@@ -2,6 +2,7 @@
 
 mod backend;
 mod browse;
+mod groups;
 mod history;
 mod results;
 mod store;

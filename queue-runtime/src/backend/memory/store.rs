@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    Attachment, Created, ItemSet, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt,
-    PutReceipt, QueueProperties, QueueTotals, ReceivedMessage, StorageId,
+    Attachment, BrowsedMessage, Created, ItemSet, Lease, Metadata, NewMessage, PeekedMessage,
+    PopReceipt, PutReceipt, QueueProperties, QueueTotals, ReceivedMessage, StorageId,
 };
 use queue_core::idempotency::WorkKey;
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{LocalNotifier, Writers};
-use queue_core::store_clock::{StoreClock, after, lifespan, timestamp};
+use queue_core::store_clock::{BEHIND, StoreClock, after, lifespan, timestamp};
 use queue_core::{Clock, ErrorKind, QueueName};
 
+use super::groups::{Grouped, Groups};
 use super::history::History;
 use super::results::{MemoryResults, MessagePlace};
 
@@ -34,10 +35,12 @@ pub(super) struct Store {
 }
 
 /// All stored queues, under one lock, so that each call is atomic.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct StoredQueues {
     queues: BTreeMap<QueueName, StoredQueue>,
     last_number: u64,
+    /// The fence number of the last receive of a message with a group.
+    last_fence: i64,
     /// When results are swept next, and after which key.
     sweeps_at: i64,
     swept: Option<WorkKey>,
@@ -45,7 +48,7 @@ pub(super) struct StoredQueues {
     pub(super) history: Option<History>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct StoredQueue {
     metadata: Metadata,
     /// The number of messages that were put and not undone.
@@ -53,6 +56,7 @@ pub(super) struct StoredQueue {
     pub(super) messages: BTreeMap<u64, StoredMessage>,
     /// The messages by the time when they become visible, then in the order of the puts.
     pub(super) schedule: BTreeSet<(i64, u64)>,
+    groups: Groups,
 }
 
 /// What the answer to the put of a message tells, before it is text.
@@ -76,6 +80,7 @@ pub(super) struct StoredMessage {
     expires_at: Option<i64>,
     dequeue_count: usize,
     deleted_items: ItemSet,
+    pub(super) grouped: Option<Box<Grouped>>,
 }
 
 impl Store {
@@ -147,6 +152,7 @@ impl StoredQueues {
         let queue = self.queue(name)?;
         queue.messages.clear();
         queue.schedule.clear();
+        queue.groups = Groups::default();
         Ok(())
     }
 
@@ -160,7 +166,12 @@ impl StoredQueues {
         let (number, receipt) = (self.next_number(), self.next_number());
         let (visible_at, expires_at) = lifespan(now, new);
         let queue = self.queue(name)?;
-        queue.insert(StoredMessage {
+        let grouped = new.group.as_deref().map(|group| Grouped {
+            group: group.into(),
+            place: visible_at,
+            fence: 0,
+        });
+        let visible_at = queue.insert(StoredMessage {
             number,
             receipt,
             body: new.body.clone(),
@@ -170,6 +181,7 @@ impl StoredQueues {
             expires_at,
             dequeue_count: 0,
             deleted_items: ItemSet::default(),
+            grouped: grouped.map(Box::new),
         });
         queue.put += 1;
         if let Some(history) = &mut self.history {
@@ -207,7 +219,8 @@ impl StoredQueues {
     ) -> Result<Vec<StoredMessage>> {
         let queue = self.queues.get_mut(name);
         let queue = queue.ok_or(ErrorKind::QueueNotFound)?;
-        Ok(queue.receive(max, after(now, visibility), now, &mut self.last_number))
+        let numbers = (&mut self.last_number, &mut self.last_fence);
+        Ok(queue.receive(max, after(now, visibility), now, numbers))
     }
 
     pub(super) fn peek(
@@ -247,9 +260,9 @@ impl StoredQueues {
         if let Some(body) = body {
             message.body = body.clone();
         }
-        let lease = Lease::new(pop_receipt(message.receipt), timestamp(message.visible_at));
-        queue.insert(message);
-        Ok((lease, before))
+        let receipt = pop_receipt(message.receipt);
+        let visible_at = queue.insert(message);
+        Ok((Lease::new(receipt, timestamp(visible_at)), before))
     }
 
     /// Deletes a message, and returns it.
@@ -260,7 +273,10 @@ impl StoredQueues {
         receipt: &PopReceipt,
         now: i64,
     ) -> Result<StoredMessage> {
-        self.queue(name)?.take_with(id, receipt, now)
+        let queue = self.queue(name)?;
+        let message = queue.take_with(id, receipt, now)?;
+        queue.stand_next(&message);
+        Ok(message)
     }
 
     /// Deletes items of a message that has `of` items, and the message with the last item. Returns the message before
@@ -289,6 +305,8 @@ impl StoredQueues {
                 deleted_items: deleted,
                 ..before.clone()
             });
+        } else {
+            queue.stand_next(&before);
         }
         Ok(before)
     }
@@ -317,7 +335,12 @@ impl StoredQueues {
     pub(super) fn restore(&mut self, name: &QueueName, before: StoredMessage) {
         if let Ok(queue) = self.queue(name) {
             queue.take(before.number);
+            let group = before.grouped.as_ref().map(|it| Arc::clone(&it.group));
             queue.insert(before);
+            // A delete has made the next one visible.
+            if let Some(next) = group.and_then(|group| queue.groups.second(&group)) {
+                queue.lay_behind(next);
+            }
         }
     }
 
@@ -332,9 +355,33 @@ impl StoredQueues {
 }
 
 impl StoredQueue {
-    fn insert(&mut self, message: StoredMessage) {
-        self.schedule.insert((message.visible_at, message.number));
+    /// Stores a message, behind those of its group that were put earlier. Returns when it becomes visible.
+    fn insert(&mut self, mut message: StoredMessage) -> i64 {
+        if let Some(grouped) = &mut message.grouped {
+            let is_first = self.groups.add(&grouped.group, message.number);
+            message.visible_at = grouped.stand(is_first, message.visible_at);
+        }
+        let visible_at = message.visible_at;
+        self.schedule.insert((visible_at, message.number));
         self.messages.insert(message.number, message);
+        visible_at
+    }
+
+    /// Makes the next message of a group visible, in the place of its put, after this one is gone.
+    fn stand_next(&mut self, gone: &StoredMessage) {
+        let Some(grouped) = &gone.grouped else { return };
+        if let Some(next) = self.groups.first(&grouped.group)
+            && let Some(message) = self.take(next)
+        {
+            self.insert(message);
+        }
+    }
+
+    /// Hides a message behind the first one of its group.
+    fn lay_behind(&mut self, number: u64) {
+        if let Some(message) = self.take(number) {
+            self.insert(message);
+        }
     }
 
     /// Hides the first visible messages until `hidden_until`, and drops those found expired. Each hidden message gets
@@ -344,7 +391,7 @@ impl StoredQueue {
         max: usize,
         hidden_until: i64,
         now: i64,
-        last_number: &mut u64,
+        (last_number, last_fence): (&mut u64, &mut i64),
     ) -> Vec<StoredMessage> {
         let mut received = Vec::with_capacity(self.schedule.len().min(max));
         while received.len() < max
@@ -358,9 +405,17 @@ impl StoredQueue {
                     message.receipt = *last_number;
                     message.visible_at = hidden_until;
                     message.dequeue_count = message.dequeue_count.saturating_add(1);
+                    if let Some(grouped) = &mut message.grouped {
+                        *last_fence = now.max(*last_fence + 1);
+                        grouped.fence = last_fence.unsigned_abs();
+                    }
                     received.push(message.clone());
                 }
-                _ => drop(self.messages.remove(&number)),
+                _ => {
+                    if let Some(expired) = self.take(number) {
+                        self.stand_next(&expired);
+                    }
+                }
             }
         }
         let hidden = received
@@ -372,8 +427,15 @@ impl StoredQueue {
 
     fn take(&mut self, number: u64) -> Option<StoredMessage> {
         let message = self.messages.remove(&number)?;
-        self.schedule.remove(&(message.visible_at, number));
+        self.unlist(&message);
         Some(message)
+    }
+
+    fn unlist(&mut self, message: &StoredMessage) {
+        self.schedule.remove(&(message.visible_at, message.number));
+        if let Some(grouped) = &message.grouped {
+            self.groups.remove(&grouped.group, message.number);
+        }
     }
 
     /// Removes the message if it has not expired and the receipt is the current one.
@@ -394,7 +456,7 @@ impl StoredQueue {
             return Err(ErrorKind::ReceiptMismatch);
         }
         let message = stored.remove();
-        self.schedule.remove(&(message.visible_at, number));
+        self.unlist(&message);
         Ok(message)
     }
 }
@@ -435,6 +497,17 @@ impl StoredMessage {
         self.number
     }
 
+    /// Returns what is shown of this message at `now`.
+    pub(super) fn browsed(self, now: i64) -> BrowsedMessage {
+        let place = self.grouped.as_ref().map(|grouped| grouped.place);
+        let place = place.filter(|_| self.visible_at == BEHIND);
+        let browsed = BrowsedMessage::from(self.received(now));
+        match place {
+            Some(place) => browsed.behind(timestamp(place)),
+            None => browsed,
+        }
+    }
+
     /// Returns the answer to the receive of this message at `now`.
     pub(super) fn received(self, now: i64) -> ReceivedMessage {
         let mut received = ReceivedMessage::new(
@@ -448,6 +521,7 @@ impl StoredMessage {
         received.deleted_items = self.deleted_items;
         received.expires_at = self.expires_at.map(timestamp);
         received.visible_at = timestamp(self.visible_at);
+        received.fence = self.grouped.map(|grouped| grouped.fence);
         received
     }
 }

@@ -72,8 +72,10 @@ impl<F: Fn(&Arriving<'_>) -> Option<u64> + Send + Sync + 'static> Door for Keys<
 }
 
 impl<M> ListenerBuilder<M> {
-    /// Has messages of one key handled one at a time, such as those of one account: in the order of their receives,
-    /// until one is retried or put back. Messages of different keys do not wait for each other.
+    /// Has up to half of the room in flight (16 of 32 messages by default) handled one at a time for each key, such as an
+    /// account, in the order of their receives, within this listener, until one is retried or put back. Messages of
+    /// different keys do not wait for each other. A [group](crate::send::Submit::group) has no such limits, where the
+    /// storage keeps groups.
     ///
     /// Messages that wait for their turn are leased, and those of one key take up to half of the room in flight: those
     /// beyond, and messages that have waited for the handler timeout, are put back for up to 30 s without counting the

@@ -418,13 +418,10 @@ impl ExportedMessage {
                 TimeToLive::After(Duration::from_millis(left).max(least))
             }
         };
-        let subject = body
-            .envelope()
-            .and_then(|envelope| envelope.subject.as_deref());
         let mut new = NewMessage::new(stored)
             .with_delay(delay)
             .with_time_to_live(time_to_live)
-            .with_shard_key(subject);
+            .with_keys_of(body.envelope());
         // The body may have been written under other limits.
         new.moved = new.body.len() > capabilities.max_body;
         new.attachment = attachment.map(|data| Attachment::New(data.into()));

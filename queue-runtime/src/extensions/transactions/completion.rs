@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue_core::backend::{
     Completion, NewMessage, StorageTransaction, Swap, Token, Transactions, Writes, Written,
@@ -13,6 +14,7 @@ use queue_core::{Error, ErrorKind, FollowUp, Operation, QueueName};
 use super::submission::{announce_later, write};
 use crate::kernel::context::Context;
 use crate::kernel::lease::{CompletedItem, Completer, Promise};
+use crate::kernel::notify::Announced;
 use crate::kernel::receive::{
     Delivery, Ended, Incoming, MessageShared, Meta, Received, SettleError,
 };
@@ -366,7 +368,13 @@ impl CompletionWrites {
         let error = match written {
             Ok(Written { mark, .. }) => {
                 self.completer.promise(mark);
-                announce_later(&self.context, mark, self.riders.puts());
+                let (queue, _) = self.completer.message();
+                let next = self
+                    .completer
+                    .has_group()
+                    .then(|| Announced::put_back(queue, Duration::ZERO));
+                let puts = Announced::of_puts(self.riders.puts());
+                announce_later(&self.context, mark, puts.chain(next));
                 return ControlFlow::Break(Ok(()));
             }
             Err(error) => error,

@@ -13,7 +13,7 @@ use queue_core::{Error, Operation, QueueName};
 
 use crate::kernel::context::Context;
 use crate::kernel::lease::unsupported;
-use crate::kernel::notify::Key;
+use crate::kernel::notify::{Announced, Key};
 use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::SHORTEST;
 use crate::kernel::send::{Outgoing, Submit, SubmitError, SubmitErrorKind, Submitted};
@@ -174,7 +174,7 @@ impl<M: Send + 'static> Writes for Submission<M> {
         } = self;
         ControlFlow::Break(match written {
             Ok(Written { receipts, mark, .. }) => {
-                announce_later(&context, mark, &put);
+                announce_later(&context, mark, Announced::of_puts(&put));
                 let receipt = receipts.first().expect("a receipt for each message");
                 Ok(outgoing.submitted(receipt.visible_at))
             }
@@ -217,10 +217,14 @@ where
     }
 }
 
-/// Announces messages that were put in a transaction, once that has ended; if it was rolled back, consumers look in
+/// Announces messages that become visible by a transaction, once that has ended; if it was rolled back, consumers look in
 /// vain.
-pub(super) fn announce_later(context: &Arc<Context>, mark: Mark, puts: &[(QueueName, NewMessage)]) {
-    if context.unannounced.add(mark, puts) {
+pub(super) fn announce_later<'a>(
+    context: &Arc<Context>,
+    mark: Mark,
+    messages: impl Iterator<Item = Announced<'a>>,
+) {
+    if context.unannounced.add(mark, messages) {
         let shared = Arc::clone(context);
         context.background.spawn(async move {
             while let Some(gathered) = shared.unannounced.take() {

@@ -33,6 +33,11 @@ pub(crate) struct CompletedItem {
 pub(crate) struct Completer(pub(super) Arc<Leased>);
 
 impl Completer {
+    /// Whether the message has a [group](queue_core::backend::NewMessage::group).
+    pub(crate) fn has_group(&self) -> bool {
+        self.0.has_group
+    }
+
     /// The queue and the id of the message.
     pub(crate) fn message(&self) -> (&QueueName, &StorageId) {
         (&self.0.queue, &self.0.id)

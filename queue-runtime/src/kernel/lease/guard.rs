@@ -59,6 +59,11 @@ impl Lease {
         &self.0.id
     }
 
+    /// Whether the message has a [group](queue_core::backend::NewMessage::group).
+    pub(crate) fn has_group(&self) -> bool {
+        self.0.has_group
+    }
+
     /// Has the lease renewed until this moment on the monotonic clock.
     pub(crate) fn renew_until(&self, at: Duration) {
         self.0.machine().renew_until(at);

@@ -29,6 +29,8 @@ pub(super) struct Leased {
     pub(super) shared: Arc<LeasesShared>,
     pub(super) queue: QueueName,
     pub(super) id: StorageId,
+    /// Whether the end of the message may make another one of its group visible.
+    pub(super) has_group: bool,
     pub(super) storage_time: StorageTime,
     /// Taken for every request to the backend, so that no request overtakes another.
     pub(super) turn: Mutex<RequestTurn>,
@@ -62,6 +64,7 @@ impl Leased {
             shared,
             queue: queue.clone(),
             id: message.id.clone(),
+            has_group: message.fence.is_some(),
             storage_time,
             turn: Mutex::new(RequestTurn(())),
             body: OnceLock::new(),

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use queue_core::backend::{Groups, NO_GROUPS};
 use queue_core::{Error, InvalidName, MessageType, QueueName};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -234,6 +235,11 @@ impl Routing<'_> {
                 StartErrorKind::Transactions { kind, error }
             }
         })?;
+        let groups = self.context.backend.capabilities().groups;
+        if handled.has_groups() && groups == Groups::Unsupported {
+            let kind = handled.kind();
+            return Err(StartErrorKind::Groups { kind });
+        }
         let config = &options.config;
         if let Some(messages) = config.max_in_flight {
             let setting = "number of messages of one type in flight";
@@ -325,6 +331,12 @@ pub enum StartErrorKind {
     /// A setting is outside its allowed range.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
+    /// The messages of a type have [groups](crate::send::Submit::group), whose order the storage does not keep.
+    #[error("the messages of kind `{kind}` have groups, and {NO_GROUPS}")]
+    Groups {
+        /// The kind of the messages.
+        kind: &'static str,
+    },
     /// A [`Router`](super::Router) has no handler.
     #[error("the router has no handler; add one with `handle`")]
     NoHandler,
@@ -362,8 +374,8 @@ pub enum StartErrorKind {
     /// A listener of the same service handles messages of other kinds on the queue.
     #[error(transparent)]
     KindMismatch(KindMismatch),
-    /// Two [lanes](crate::listener::Lanes) of one group have the same queue.
-    #[error("queue `{0}` is in two lanes of one group")]
+    /// Two [lanes](crate::listener::Lanes) that are started together have the same queue.
+    #[error("queue `{0}` is in two of the lanes")]
     SameQueue(QueueName),
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more listeners.
     #[error("the service was shut down")]

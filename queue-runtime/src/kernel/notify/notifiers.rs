@@ -98,6 +98,12 @@ impl<'a> Announced<'a> {
         }
     }
 
+    /// Returns the announcements of messages that are put now.
+    pub(crate) fn of_puts(puts: &'a [(QueueName, NewMessage)]) -> impl Iterator<Item = Self> {
+        puts.iter()
+            .map(|(queue, message)| Self::put(queue, message))
+    }
+
     /// Returns the announcements of the puts among these operations.
     pub(crate) fn puts_of(ops: &'a [Op]) -> impl Iterator<Item = Self> {
         ops.iter().filter_map(|op| match op {
@@ -144,9 +150,13 @@ pub(crate) type Key = (QueueName, Duration);
 const MAX_OPEN: usize = 256;
 
 impl Unannounced {
-    /// Adds the messages that a transaction puts, perhaps none. Returns whether the caller is to start the task that
+    /// Adds the messages that become visible by a transaction, perhaps none. Returns whether the caller is to start the task that
     /// waits for the transaction's end and announces its messages.
-    pub(crate) fn add(&self, mark: Mark, messages: &[(QueueName, NewMessage)]) -> bool {
+    pub(crate) fn add<'a>(
+        &self,
+        mark: Mark,
+        messages: impl Iterator<Item = Announced<'a>>,
+    ) -> bool {
         let mark = mark.without_token();
         let mut state = self.state.hold();
         let OpenTransactions {
@@ -165,13 +175,12 @@ impl Unannounced {
                 pending.len() - 1
             }
         };
-        for (queue, message) in messages {
-            let notification = Notification::new("", queue)
-                .with_messages(1, message.body.len() as u64)
-                .with_visible_in(message.delay);
-            pending[at]
-                .1
-                .add((queue.clone(), message.delay), &notification);
+        for message in messages {
+            let notification = Notification::new("", message.queue)
+                .with_messages(1, message.bytes as u64)
+                .with_visible_in(message.visible_in);
+            let key = (message.queue.clone(), message.visible_in);
+            pending[at].1.add(key, &notification);
         }
         !std::mem::replace(is_watched, true)
     }

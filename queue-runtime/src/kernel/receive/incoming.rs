@@ -80,6 +80,7 @@ pub(crate) struct Meta {
     pub(crate) dequeue_count: usize,
     pub(crate) inserted_at: Timestamp,
     pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) fence: Option<u64>,
 }
 
 impl Incoming {
@@ -145,6 +146,7 @@ impl Incoming {
                 dequeue_count: message.dequeue_count,
                 inserted_at: message.inserted_at,
                 expires_at: message.expires_at,
+                fence: message.fence,
             },
             stored: message.body,
             settings,

@@ -186,6 +186,17 @@ impl<M> Received<M> {
         self.meta.expires_at
     }
 
+    /// Returns a number that is higher in each later receive of a message of the same [group](Submit::group). `None` if
+    /// the message has no group.
+    ///
+    /// One message of a group is leased at a time, but a process that was stopped for longer than its lease may go on
+    /// when another has the group. A system that keeps the highest fence number, and refuses writes with a lower one,
+    /// is written by one of them only: `UPDATE … SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2`.
+    #[must_use]
+    pub fn fence(&self) -> Option<u64> {
+        self.meta.fence
+    }
+
     /// Submits a follow-up at once, even if this message is not completed later.
     ///
     /// The follow-up inherits the client id, request id and trace context. The id of the follow-up is derived from this

@@ -260,6 +260,16 @@ impl<M> Submit<M> {
         self
     }
 
+    /// Sets the group of the message, in place of that of its fields with `#[message(group)]`. Messages of a group are
+    /// handled in the order of their submissions, one at a time in all processes: see the guide about
+    /// [groups](crate::guide::groups).
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.encoded = self
+            .encoded
+            .and_then(|encoded| encoded.with_group(group.into()));
+        self
+    }
+
     /// Sets how long the message stays invisible. The default is zero. A delay beyond the storage's limit, 7 days unless
     /// the URL raises it, is refused.
     pub fn delay(mut self, delay: Duration) -> Self {

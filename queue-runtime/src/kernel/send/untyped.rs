@@ -86,7 +86,7 @@ impl UntypedMessage {
     fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
         let invalid = |kind| Error::new(kind, Operation::Put).unsent();
         let limit = context.encoder.raw_limit();
-        let (id, request_id, subject, (body, attached), limit) = match &self.content {
+        let (id, request_id, keys, (body, attached), limit) = match &self.content {
             Content::Event(envelope, payload) => {
                 let mut envelope = envelope.clone();
                 envelope.trace = envelope.trace.or_else(current_trace);
@@ -120,13 +120,8 @@ impl UntypedMessage {
                     wire::encode_payload(&envelope, stored)
                 });
                 check_readable(&encoded.0, &envelope.id, Operation::Put)?;
-                (
-                    envelope.id,
-                    envelope.request_id,
-                    envelope.subject,
-                    encoded,
-                    limit,
-                )
+                let (id, request_id) = (envelope.id.clone(), envelope.request_id.clone());
+                (id, request_id, Some(envelope), encoded, limit)
             }
             Content::Bare(body) => (
                 MessageId::random(),
@@ -143,7 +138,7 @@ impl UntypedMessage {
         let mut new = NewMessage::new(context.encoder.stored(body))
             .with_delay(self.delay)
             .with_time_to_live(time_to_live)
-            .with_shard_key(subject.as_deref());
+            .with_keys_of(keys.as_deref());
         new.attachment = attached.map(Attachment::New);
         Ok(Outgoing {
             queue: queue.clone(),

@@ -204,19 +204,21 @@ async fn repeat(
     }
 }
 
-/// Announces the messages that were put, and the settled one if it was put back: all are, or may be, stored.
+/// Announces the messages that were put, the settled one if it was put back, and the next one of its group if it was
+/// deleted: all are, or may be, stored.
 fn announce(
     context: &Context,
     lease: &Lease,
     puts: &[(QueueName, NewMessage)],
     change: Option<&MessageChange>,
 ) {
-    let puts = puts
-        .iter()
-        .map(|(queue, message)| Announced::put(queue, message));
+    let puts = Announced::of_puts(puts);
     let put_back = match change {
         Some(MessageChange::PutBack { place, .. }) => {
             Some(Announced::put_back(lease.queue(), place.delay()))
+        }
+        Some(MessageChange::Delete { .. }) if lease.has_group() => {
+            Some(Announced::put_back(lease.queue(), Duration::ZERO))
         }
         Some(MessageChange::Delete { .. }) | None => None,
     };

@@ -30,6 +30,12 @@ planted! {
         nothing_is_lost_and_nothing_held_twice;
     LosesPuts => many_come_in_the_order_of_the_puts;
     DropsDelay => a_delayed_message_is_hidden_until_then;
+    DropsGroups => one_message_of_a_group_comes_at_a_time_in_order many_groups_and_long_backlogs_keep_their_order
+        a_retry_keeps_its_place_and_delays_its_group_only an_expired_message_passes_the_group_on
+        the_delay_of_a_message_behind_counts_from_its_put what_is_undone_leaves_the_group_as_it_was
+        an_update_leaves_the_others_behind messages_behind_are_shown_and_can_be_removed a_cleared_queue_has_no_groups;
+    SharesGroups => one_message_of_a_group_comes_at_a_time_in_order;
+    RepeatsFences => a_lease_that_ends_passes_the_group_on_with_a_higher_fence;
     PutsBackAtOnce => a_message_that_is_put_back_is_hidden_for_the_delay;
     DropsTimeToLive => an_expired_message_is_never_seen a_leased_message_expires
         an_update_beyond_the_expiry_is_refused_or_ends_there;

@@ -86,6 +86,8 @@ impl Buggy {
     async fn put(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
         match self.bug {
             Bug::DropsDelay => message.delay = Duration::ZERO,
+            Bug::DropsGroups => message.group = None,
+            Bug::SharesGroups => message.group = message.group.map(|_| "one".into()),
             Bug::DropsTimeToLive => message.time_to_live = Default::default(),
             Bug::RefusesMoved => message.moved = false,
             Bug::TrimsBodies => message.body = Bytes::copy_from_slice(message.body.trim_ascii()),
@@ -265,6 +267,7 @@ impl Backend for Buggy {
             self.record(&message.id, &message.receipt);
             match self.bug {
                 Bug::CountStaysOne => message.dequeue_count = 1,
+                Bug::RepeatsFences => message.fence = message.fence.map(|_| 7),
                 Bug::ReceivedWhenPut => message.received_at = message.inserted_at,
                 Bug::ReceivesTwice => {
                     let (id, receipt) = (&message.id, &message.receipt);

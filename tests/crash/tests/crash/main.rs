@@ -6,6 +6,7 @@
 mod accounts;
 mod adoptions;
 mod cancellation;
+mod groups;
 mod growth;
 mod kills;
 mod packs;

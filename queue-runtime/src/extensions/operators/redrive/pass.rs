@@ -323,7 +323,8 @@ impl<'r> RedrivePass<'r> {
         let (context, id) = (&self.redrive.context, &one.item.id);
         let put = (!is_copy).then(|| Op::Put {
             queue: one.put.queue.clone(),
-            message: moved(context, &self.redrive.queue, id, one.put.body.clone()),
+            message: moved(context, &self.redrive.queue, id, one.put.body.clone())
+                .with_group(Body::group(&one.put.body).as_deref()),
         });
         let delete = Op::Delete {
             queue: self.redrive.queue.clone(),

@@ -1,0 +1,270 @@
+//! Processes that handle messages of groups are killed at random, and started anew after they have ended in order. In
+//! the end, each message of a group must have been handled in its turn.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use queue_core::backend::Backend;
+use queue_runtime::{Message, QueueService};
+use rand::RngExt as _;
+use serde::{Deserialize, Serialize};
+
+use crate::crew::Crew;
+use crate::process::GUARD;
+use crate::sabotage::Bug;
+use crate::worker::{DATABASE, Role, open};
+
+/// A message of a group.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, Message)]
+#[message(kind = "crash.step", queue = "steps", visibility_timeout = "3s")]
+pub struct Step {
+    /// The group.
+    #[message(group)]
+    pub group: u32,
+    /// The number of the message in its group.
+    pub number: u32,
+}
+
+/// The groups, and how many messages of each are submitted at a time.
+const GROUPS: u32 = 100;
+const AT_A_TIME: u32 = 10;
+
+/// How many processes handle messages.
+const PROCESSES: usize = 4;
+
+/// The largest number of messages that are handled between two kills.
+const BETWEEN: usize = 120;
+
+/// Within this time of its beginning, a handler has its lease also on a machine that stands still for a while, in
+/// nanoseconds.
+const CERTAIN: u64 = 1_000_000_000;
+
+/// What a run does, ending by count.
+#[derive(Debug, Clone)]
+pub struct Steps<'a> {
+    /// The program of the processes.
+    pub program: &'a Path,
+    /// Seed of random choices.
+    pub seed: u64,
+    /// The number of processes that are killed.
+    pub kills: usize,
+    /// The planted bug.
+    pub bug: Option<Bug>,
+    /// The URL of the queues, if they are not in a file.
+    pub url: Option<&'a str>,
+}
+
+/// What a run has done.
+#[derive(Debug, Clone, Copy)]
+pub struct StepFigures {
+    /// Messages that were submitted, and handled in their turn.
+    pub messages: u32,
+    /// Handlers that ran.
+    pub runs: usize,
+    /// Handlers that were killed.
+    pub killed: usize,
+    /// Processes that ended in order, and were replaced.
+    pub restarts: usize,
+}
+
+/// A handler that ran.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    number: u32,
+    begun: u64,
+    /// `None` if the process was killed.
+    ended: Option<u64>,
+}
+
+/// The handlers of each group, by fence number.
+#[derive(Debug, Default)]
+struct Runs(BTreeMap<u32, BTreeMap<u64, Vec<Run>>>);
+
+impl Steps<'_> {
+    /// Performs the run.
+    ///
+    /// # Errors
+    /// All that is wrong in the end.
+    ///
+    /// # Panics
+    /// If nothing happens for a long time.
+    pub async fn run(&self) -> Result<StepFigures, Vec<String>> {
+        let mut crew = Crew::new(self.program, self.seed);
+        let service = self.connect(&crew).await;
+        if let Some(url) = self.url {
+            crew.environment.push((DATABASE, url.into()));
+        }
+        let (mut submitted, mut restarts) = (0, 0);
+        submitted += submit(&service, submitted).await;
+        for _ in 0..PROCESSES {
+            crew.start(Role::Groups, None);
+        }
+        for kill in 0..self.kills {
+            let lines = crew.random.random_range(1..=BETWEEN);
+            let mut handled = 0;
+            while handled < lines {
+                handled += usize::from(crew.line().is_some());
+                if left(&service).await < (GROUPS * 2) as usize {
+                    submitted += submit(&service, submitted).await;
+                }
+            }
+            crew.kill_any();
+            crew.start(Role::Groups, None);
+            // A rolling restart: each ends in order, and another takes its place.
+            if kill % 8 == 7 {
+                for _ in 0..PROCESSES {
+                    crew.end_first();
+                    crew.start(Role::Groups, None);
+                    restarts += 1;
+                }
+            }
+        }
+        let waiting = Instant::now();
+        while left(&service).await > 0 {
+            crew.line();
+            assert!(waiting.elapsed() < GUARD, "messages are left behind");
+        }
+        crew.end(Role::Groups);
+        let runs = Runs::read(crew.folder());
+        runs.judge(submitted, &mut crew.wrong);
+        let all = || runs.0.values().flat_map(BTreeMap::values).flatten();
+        let figures = StepFigures {
+            messages: submitted * GROUPS,
+            runs: all().count(),
+            killed: all().filter(|run| run.ended.is_none()).count(),
+            restarts,
+        };
+        drop(service);
+        if self.url.is_some() {
+            return if crew.wrong.is_empty() {
+                Ok(figures)
+            } else {
+                Err(crew.wrong)
+            };
+        }
+        crew.judge(figures)
+    }
+
+    async fn connect(&self, crew: &Crew<'_>) -> QueueService {
+        let backend: Arc<dyn Backend> = match self.url {
+            Some(url) => queue_runtime::backend::connect(url)
+                .await
+                .expect("connected"),
+            None => open(&crew.file(), self.bug).await,
+        };
+        let service = QueueService::with_backend(backend).connect().await;
+        service.expect("connecting opens nothing")
+    }
+}
+
+/// Submits the next messages of each group, from this number on, in turn. Returns how many of each.
+async fn submit(service: &QueueService, from: u32) -> u32 {
+    let numbers = from..from + AT_A_TIME;
+    let steps = numbers.flat_map(|number| (0..GROUPS).map(move |group| Step { group, number }));
+    service.submit_all(steps).await.expect("stored");
+    AT_A_TIME
+}
+
+async fn left(service: &QueueService) -> usize {
+    let queue = service.queue::<Step>().any();
+    queue.properties().await.expect("read").approximate_count
+}
+
+impl Runs {
+    fn read(folder: &Path) -> Self {
+        let mut runs = Self::default();
+        for file in std::fs::read_dir(folder).expect("a folder") {
+            let path = file.expect("a file").path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "runs")
+            {
+                // A line that was being written when its process was killed is incomplete, or missing.
+                let log = std::fs::read_to_string(&path).expect("readable");
+                log.split_inclusive('\n').for_each(|line| runs.add(line));
+            }
+        }
+        runs
+    }
+
+    fn add(&mut self, line: &str) {
+        let words: Vec<&str> = line.trim_end().split(' ').collect();
+        let ([what, group, number, fence, at], true) = (&words[..], line.ends_with('\n')) else {
+            return;
+        };
+        let parse = |word: &str| word.parse::<u64>().expect("a number");
+        let (group, number) = (parse(group) as u32, parse(number) as u32);
+        let runs = self
+            .0
+            .entry(group)
+            .or_default()
+            .entry(parse(fence))
+            .or_default();
+        match *what {
+            "begin" => runs.push(Run {
+                number,
+                begun: parse(at),
+                ended: None,
+            }),
+            _ => {
+                let run = runs.iter_mut().find(|run| run.number == number);
+                run.expect("it has begun").ended = Some(parse(at));
+            }
+        }
+    }
+
+    /// Checks the handlers of each group, in the order of their leases.
+    fn judge(&self, submitted: u32, wrong: &mut Vec<String>) {
+        for group in 0..GROUPS {
+            let (mut last, mut next): (Option<Run>, u32) = (None, 0);
+            let of_group = self.0.get(&group).into_iter().flatten();
+            for (fence, runs) in of_group {
+                let mut note = |what: &str, run: &Run| {
+                    wrong.push(format!(
+                        "{what}: group {group}, fence {fence}, {run:?} after {last:?}"
+                    ));
+                };
+                let [run] = runs[..] else {
+                    note("a fence number was given twice", &runs[0]);
+                    continue;
+                };
+                if run.number > next {
+                    note("out of order", &run);
+                } else if run.number + 1 < next {
+                    note("handled again after the next one", &run);
+                }
+                if let Some(Run { begun, ended, .. }) = last {
+                    let is_certain = run.begun < begun + CERTAIN;
+                    if run.begun < begun || is_certain && ended.is_some_and(|end| run.begun < end) {
+                        note("two at a time", &run);
+                    }
+                }
+                next = next.max(run.number + 1);
+                last = Some(run);
+            }
+            if next != submitted {
+                wrong.push(format!(
+                    "group {group}: {next} of {submitted} messages were handled"
+                ));
+            }
+        }
+    }
+}
+
+impl fmt::Display for StepFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            messages,
+            runs,
+            killed,
+            restarts,
+        } = self;
+        write!(
+            f,
+            "{messages} messages, {runs} runs, {killed} of them killed, {restarts} restarts"
+        )
+    }
+}
