@@ -27,7 +27,7 @@ CREATE FUNCTION lock_record(scope bytea, key bytea) RETURNS boolean LANGUAGE plp
 
 -- Puts messages, and then completes a received one. Checks everything before it writes anything.
 --
--- request: store, transaction, latest, puts: [{queue, delay, lifetime, is_reply}], completion: {queue, seq, nonce,
+-- request: store, transaction, latest, puts: [{queue, delay, lifetime, group, is_reply}], completion: {queue, seq, nonce,
 -- dequeue_count, visibility, token, item, of, finish: {scope, key, owner, lasts, value}, release: {scope, key, value}}.
 -- Times are microseconds, and bytes are hexadecimal. Bodies and attachments are those of the puts.
 CREATE FUNCTION write_within(request jsonb, bodies bytea[], attachments bytea[]) RETURNS jsonb LANGUAGE plpgsql
@@ -132,7 +132,8 @@ BEGIN
         ARRAY(SELECT put ->> 'queue' FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place),
         bodies,
         ARRAY(SELECT (put ->> 'delay')::bigint FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place),
-        ARRAY(SELECT (put ->> 'lifetime')::bigint FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place)
+        ARRAY(SELECT (put ->> 'lifetime')::bigint FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place),
+        ARRAY(SELECT put ->> 'group' FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place)
     ) WITH ORDINALITY AS of (now, is_put, seq, nonce, visible_at, expires_at, place) LOOP
         IF NOT one.is_put THEN
             RAISE EXCEPTION 'a queue was deleted meanwhile' USING ERRCODE = 'serialization_failure';
@@ -175,7 +176,8 @@ END $$;
 -- Submits a message from SQL, such as a trigger's, in the transaction that is open. Returns the id of the message. Creates
 -- the queue if it is missing. What is wrong is an error, so that nothing is lost.
 CREATE FUNCTION submit(
-    queue text, kind text, payload jsonb, delay interval DEFAULT '0', request_id text DEFAULT NULL, version integer DEFAULT 1
+    queue text, kind text, payload jsonb, delay interval DEFAULT '0', request_id text DEFAULT NULL, version integer DEFAULT 1,
+    "group" text DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
 DECLARE
     id text := gen_random_uuid();
@@ -198,6 +200,9 @@ BEGIN
     ELSIF octet_length(coalesce(request_id, id)) NOT BETWEEN 1 AND 1024 THEN
         RAISE EXCEPTION 'the request id has % bytes', octet_length(request_id) USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Allowed are 1 to 1024.';
+    ELSIF octet_length("group") NOT BETWEEN 1 AND {longest_group} OR "group" ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'the group has % bytes', octet_length("group") USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Allowed are 1 to {longest_group} without control characters.';
     ELSIF version IS NULL OR version < 1 THEN
         RAISE EXCEPTION 'the version is %', coalesce(version::text, 'NULL') USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Allowed are numbers from 1.';
@@ -206,12 +211,16 @@ BEGIN
         'specversion', '1.0', 'id', id, 'source', 'postgresql', 'type', kind, 'datacontenttype', 'application/json',
         'time', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
         'dataversion', version, 'requestid', coalesce(request_id, id), 'queueuri', 'postgres:///{schema}/' || queue, 'data', payload);
+    IF "group" IS NOT NULL THEN
+        event := jsonb_set(event::jsonb, '{messagegroup}', to_jsonb("group"));
+    END IF;
     IF octet_length(event) > 49152 THEN
         RAISE EXCEPTION 'the message has % bytes', octet_length(event) USING ERRCODE = 'program_limit_exceeded',
             HINT = 'Allowed are 49152: store large data in a table of your own, and submit its key.';
     END IF;
     INSERT INTO queues (name, metadata) VALUES (submit.queue, '{}') ON CONFLICT DO NOTHING;
-    IF NOT (SELECT is_put FROM put_all(at, ARRAY[queue], ARRAY[convert_to(event, 'UTF8')], ARRAY[wait], ARRAY[NULL::bigint])) THEN
+    IF NOT (SELECT is_put FROM put_all(at, ARRAY[queue], ARRAY[convert_to(event, 'UTF8')], ARRAY[wait], ARRAY[NULL::bigint],
+        ARRAY["group"])) THEN
         RAISE EXCEPTION 'the queue was deleted meanwhile' USING ERRCODE = 'serialization_failure';
     END IF;
     PERFORM pg_notify(channel(queue), json_build_object(

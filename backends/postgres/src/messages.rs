@@ -6,10 +6,10 @@ use std::str::FromStr as _;
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{
-    ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
+    BrowsedMessage, ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
 };
 use queue_core::internal::as_count;
-use queue_core::store_clock::{lifespan, timestamp};
+use queue_core::store_clock::{BEHIND, lifespan, timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -45,14 +45,15 @@ pub(crate) use clock;
 
 /// Puts messages on queues, in order, as far as the queues exist. The ids are given in order.
 macro_rules! put {
-    ($given:literal, $columns:literal, $nonce:literal, $answer:literal) => {
+    ($given:literal, $columns:literal, $nonce:literal, $place:literal, $group:expr, $answer:literal) => {
         concat!(
             clock!(),
             "placed AS MATERIALIZED (
                 SELECT given.place, given.queue, nextval('message_ids') AS seq, ",
             $nonce,
-            " AS nonce, now + delay AS visible_at, now + lifetime AS expires_at, body
-                FROM clock, (
+            " AS nonce, now + delay AS visible_at, now + lifetime AS expires_at, body",
+            $place,
+            " FROM clock, (
                     SELECT g.*, queues.id AS queue
                     FROM unnest($2::text[], $3::bytea[], $4::bigint[], $5::bigint[]",
             $given,
@@ -60,10 +61,9 @@ macro_rules! put {
             $columns,
             ", place) LEFT JOIN queues ON queues.name = g.name ORDER BY place
                 ) AS given
-            ), put AS (
-                INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body)
-                SELECT seq, queue, visible_at, nonce, now, expires_at, body FROM placed, clock WHERE queue IS NOT NULL
-            ), counted AS (
+            ), ",
+            $group,
+            "counted AS (
                 INSERT INTO totals SELECT queue, count(*), 0 FROM placed WHERE queue IS NOT NULL GROUP BY queue
             )
             SELECT now, queue IS NOT NULL, seq",
@@ -73,13 +73,54 @@ macro_rules! put {
     };
 }
 
+/// [`BEHIND`], in a statement.
+macro_rules! behind {
+    () => {
+        "253402207200000000"
+    };
+}
+
+/// Inserts messages that have no groups.
+macro_rules! insert {
+    () => {
+        "put AS (
+            INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body)
+            SELECT seq, queue, visible_at, nonce, now, expires_at, body FROM placed, clock WHERE queue IS NOT NULL
+        ), "
+    };
+}
+
+/// Inserts messages, those that have a group behind others of their group, although there may be none.
+macro_rules! insert_in_groups {
+    () => {
+        concat!(r#"put AS (
+            INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body, "group", place)
+            SELECT seq, queue, CASE WHEN name IS NULL THEN visible_at ELSE "#, behind!(), r#" END, nonce, now, expires_at,
+                body, name, CASE WHEN name IS NOT NULL THEN visible_at END
+            FROM placed, clock WHERE queue IS NOT NULL
+        ), due AS (
+            INSERT INTO groups_due SELECT DISTINCT queue, name FROM placed WHERE queue IS NOT NULL AND name IS NOT NULL
+        ), "#)
+    };
+}
+
 /// With nonces of this process: the server takes longer to make one than to insert a row.
-const PUT: &str = put!(", $6::uuid[]", ", nonce", "given.nonce", "");
+const PUT: &str = put!(", $6::uuid[]", ", nonce", "given.nonce", "", insert!(), "");
+const PUT_IN_GROUPS: &str = put!(
+    ", $6::uuid[], $7::text[]",
+    ", nonce, in_group",
+    "given.nonce",
+    ", given.in_group AS name",
+    insert_in_groups!(),
+    ""
+);
 /// As the function `put_all`.
 pub(crate) const PUT_ALL: &str = put!(
-    "",
-    "",
+    ", $6::text[]",
+    ", in_group",
     "gen_random_uuid()",
+    ", given.in_group AS name",
+    insert_in_groups!(),
     ", nonce, visible_at, expires_at"
 );
 
@@ -102,7 +143,7 @@ macro_rules! given {
 
 /// Changes messages by their receipts. Answers with a row for each that was changed, and with one row at least.
 macro_rules! settle {
-    ($given:literal, $columns:literal, $change:literal, $answer:literal) => {
+    ($given:literal, $columns:literal, $change:expr, $answer:literal) => {
         concat!(
             given!($given, $columns),
             ", held AS MATERIALIZED (
@@ -122,7 +163,7 @@ const DELETE: &str = settle!(
     "",
     "",
     "changed AS (
-        DELETE FROM messages m USING held WHERE m.seq = held.seq RETURNING place, m.queue
+        DELETE FROM messages m USING held WHERE m.seq = held.seq RETURNING held.place, m.queue
     ), counted AS (
         INSERT INTO totals SELECT queue, 0, count(*) FROM changed GROUP BY queue
     )",
@@ -131,11 +172,20 @@ const DELETE: &str = settle!(
 const UPDATE: &str = settle!(
     ", $5::bigint[], $6::bytea[]",
     ", delay, body",
-    "changed AS (
+    concat!(
+        "changed AS (
         UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(held.body, m.body),
-            visible_at = coalesce(now + delay, least(now, m.inserted_at))
-        FROM held, clock WHERE m.seq = held.seq RETURNING place, m.visible_at, m.nonce
-    )",
+            visible_at = CASE WHEN m.visible_at = ",
+        behind!(),
+        " THEN m.visible_at
+                ELSE coalesce(now + delay, least(now, m.inserted_at)) END,
+            place = CASE WHEN m.visible_at = ",
+        behind!(),
+        " THEN coalesce(now + delay, least(now, m.inserted_at))
+                ELSE m.place END
+        FROM held, clock WHERE m.seq = held.seq RETURNING held.place, m.visible_at, m.nonce
+    )"
+    ),
     ", visible_at, nonce"
 );
 /// Tells why messages were not changed. Answers with a row for each: whether its queue exists, and the message; and with
@@ -143,7 +193,7 @@ const UPDATE: &str = settle!(
 const WHY: &str = concat!(
     given!("", ""),
     ", held AS MATERIALIZED (
-        SELECT place, coalesce(messages.queue = given.queue, false) AND coalesce(expires_at > now, true) AS alive,
+        SELECT given.place, coalesce(messages.queue = given.queue, false) AND coalesce(expires_at > now, true) AS alive,
             nonce = receipt AS is_own
         FROM given JOIN messages USING (seq), clock FOR UPDATE OF messages SKIP LOCKED
     )
@@ -213,8 +263,16 @@ pub(crate) async fn put(
     let spans = puts.iter().map(|(_, message)| lifespan(0, message));
     let (delays, lifetimes): (Vec<i64>, Vec<Option<i64>>) = spans.unzip();
     let nonces: Vec<Uuid> = nonces().take(puts.len()).collect();
-    let parameters: [Parameter<'_>; 5] = [&names, &bodies, &delays, &lifetimes, &nonces];
-    let (now, rows) = session.timed(PUT, &parameters).await?;
+    let groups: Vec<_> = puts
+        .iter()
+        .map(|(_, message)| message.group.as_deref())
+        .collect();
+    let parameters: [Parameter<'_>; 6] = [&names, &bodies, &delays, &lifetimes, &nonces, &groups];
+    let (now, rows) = if groups.iter().all(Option::is_none) {
+        session.timed(PUT, &parameters[..5]).await?
+    } else {
+        session.timed(PUT_IN_GROUPS, &parameters).await?
+    };
     if rows.len() != puts.len() {
         return Err(Failure::Corrupt("not every put was answered"));
     }
@@ -393,10 +451,21 @@ pub(crate) async fn delete_items(
 /// The columns of a message `m`, as [`read`] reads them.
 macro_rules! columns {
     () => {
-        "m.seq, m.nonce, m.visible_at, m.dequeue_count, m.inserted_at, m.expires_at, m.deleted_items, m.body"
+        "m.seq, m.nonce, m.visible_at, m.dequeue_count, m.inserted_at, m.expires_at, m.deleted_items, m.body, m.place"
     };
 }
 pub(crate) use columns;
+
+/// Returns what is shown of a message, from its [columns] after the first two and what was [read].
+pub(crate) fn browsed(row: &Row, message: ReceivedMessage) -> Result<BrowsedMessage> {
+    let is_behind = message.visible_at.as_microsecond() == BEHIND;
+    let place = column::<Option<i64>>(row, 10)?.filter(|_| is_behind);
+    let browsed = BrowsedMessage::from(message);
+    Ok(match place {
+        Some(place) => browsed.behind(timestamp(place)),
+        None => browsed,
+    })
+}
 
 /// Reads a message, from its [columns] after the first two; `None` if the row has none.
 pub(crate) fn read(row: &Row, now: i64) -> Result<Option<ReceivedMessage>> {
@@ -422,6 +491,11 @@ pub(crate) fn read(row: &Row, now: i64) -> Result<Option<ReceivedMessage>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_behind_is_that_of_all_engines() {
+        assert_eq!(behind!(), BEHIND.to_string());
+    }
 
     #[test]
     fn only_ids_that_were_given_out_name_a_message() {

@@ -9,7 +9,7 @@ use queue_core::store_clock::timestamp;
 use tokio_postgres::Row;
 
 use crate::failure::{Failure, Result};
-use crate::messages::{clock, columns, read};
+use crate::messages::{browsed, clock, columns, read};
 use crate::session::{Session, column};
 use crate::values::Parameter;
 
@@ -33,6 +33,11 @@ const PROPERTIES: &str = "SELECT metadata, coalesce(sum(put)::bigint, 0),
         SELECT queues.id UNION ALL SELECT queue FROM dropped WHERE dropped.first = queues.first
     ) AS ids (id) LEFT JOIN totals ON totals.queue = ids.id
     WHERE name = $1 GROUP BY name";
+
+/// Makes messages visible that are the first of their groups now.
+const ADVANCE: &str = "SELECT advance_groups(id, $2) FROM queues WHERE name = $1";
+/// How many groups [`ADVANCE`] looks at: each takes a lock of the server, of which there are few.
+const GROUPS: i64 = 200;
 
 /// The messages of a queue after a position, in any state or only the visible ones.
 const MESSAGES: &str = concat!(
@@ -64,6 +69,8 @@ const REMOVE_DROPPED: &str = "WITH gone AS (
             AND NOT EXISTS (SELECT FROM messages WHERE messages.queue = dropped.queue) RETURNING queue, first
     ), taken AS (
         DELETE FROM totals USING gone WHERE totals.queue = gone.queue RETURNING first, put
+    ), forgotten AS (
+        DELETE FROM groups_due USING gone WHERE groups_due.queue = gone.queue
     )
     INSERT INTO totals SELECT id, sum(put), sum(put) FROM taken JOIN queues USING (first) GROUP BY id";
 
@@ -154,14 +161,21 @@ pub(crate) async fn properties(
     Ok(properties.with_totals(QueueTotals::new(as_count(put), as_count(gone))))
 }
 
+/// Makes messages visible that are the first of their groups now.
+pub(crate) async fn advance_groups(session: &mut Session, queue: &QueueName) -> Result<()> {
+    session.query(ADVANCE, &[&queue.as_str(), &GROUPS]).await?;
+    Ok(())
+}
+
 /// Returns the first visible messages.
 pub(crate) async fn peek(
     session: &mut Session,
     queue: &QueueName,
     max: usize,
 ) -> Result<Vec<PeekedMessage>> {
+    advance_groups(session, queue).await?;
     let (_, found) = messages(session, queue, START, true, rows_of(max)).await?;
-    Ok(found.into_iter().map(PeekedMessage::from).collect())
+    Ok(found.into_iter().map(|(_, one)| one.into()).collect())
 }
 
 /// Returns the first messages in any state that come after a position.
@@ -171,14 +185,21 @@ pub(crate) async fn browse(
     after: Option<Position>,
     max: usize,
 ) -> Result<Page> {
+    advance_groups(session, queue).await?;
     // One message more than wanted shows whether there is another page.
     let limit = rows_of(max).saturating_add(1);
     let (now, mut found) = messages(session, queue, after.unwrap_or(START), false, limit).await?;
     let is_last = found.len() <= max;
     found.truncate(max);
-    let mark = found.last().filter(|_| !is_last).map(mark);
-    let messages = found.into_iter().map(Into::into).collect();
-    let mut page = Page::new(messages, timestamp(now));
+    let mark = found
+        .last()
+        .filter(|_| !is_last)
+        .map(|(_, last)| mark(last));
+    let messages: Result<Vec<_>> = found
+        .into_iter()
+        .map(|(row, one)| browsed(&row, one))
+        .collect();
+    let mut page = Page::new(messages?, timestamp(now));
     page.next = mark;
     Ok(page)
 }
@@ -208,15 +229,20 @@ async fn messages(
     (visible_at, seq): Position,
     only_visible: bool,
     limit: i64,
-) -> Result<(i64, Vec<ReceivedMessage>)> {
+) -> Result<(i64, Vec<(Row, ReceivedMessage)>)> {
     let parameters: [Parameter<'_>; 5] =
         [&queue.as_str(), &visible_at, &seq, &only_visible, &limit];
     let (now, rows) = session.timed(MESSAGES, &parameters).await?;
     if column::<Option<i64>>(&rows[0], 1)?.is_none() {
         return Err(Failure::QueueNotFound);
     }
-    let found: Result<Vec<_>> = rows.iter().map(|row| read(row, now)).collect();
-    Ok((now, found?.into_iter().flatten().collect()))
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(message) = read(&row, now)? {
+            found.push((row, message));
+        }
+    }
+    Ok((now, found))
 }
 
 fn rows_of(max: usize) -> i64 {

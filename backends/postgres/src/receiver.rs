@@ -15,6 +15,7 @@ use tracing::debug;
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
 use crate::messages::{clock, columns, read};
+use crate::queues::advance_groups;
 use crate::session::{Link, Session, column};
 use crate::values::Parameter;
 
@@ -24,15 +25,17 @@ const MAX: usize = 1024;
 /// The most claims that share a commit.
 const MAX_CLAIMS: usize = 16;
 
-/// Claims the first visible messages of a queue, and removes those among them that have expired. The time is a scalar
-/// subquery, so that it bounds the range of the index that is read. Answers with one row at least.
+/// Claims the first visible messages of a queue, and removes those among them that have expired; none if it is to wait for
+/// groups of which another message may be the first now, and there are any. The time is a scalar subquery, so that it bounds
+/// the range of the index that is read. Answers with one row at least.
 const CLAIM: &str = concat!(
     clock!(),
     "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2),
+    due AS MATERIALIZED (SELECT FROM groups_due WHERE queue = (SELECT id FROM target) LIMIT 1),
     picked AS MATERIALIZED (
         SELECT seq, visible_at, coalesce(expires_at <= (SELECT now FROM clock), false) AS is_over FROM messages
         WHERE queue = (SELECT id FROM target) AND visible_at >= $3 AND visible_at <= (SELECT now FROM clock)
-        ORDER BY visible_at, seq LIMIT $4 FOR UPDATE SKIP LOCKED
+        ORDER BY visible_at, seq LIMIT CASE WHEN $6 AND (SELECT true FROM due) THEN 0 ELSE $4::bigint END FOR UPDATE SKIP LOCKED
     ), expired AS (
         DELETE FROM messages m USING picked WHERE m.seq = picked.seq AND is_over RETURNING queue
     ), counted AS (
@@ -41,11 +44,12 @@ const CLAIM: &str = concat!(
         UPDATE messages claimed SET visible_at = now + $5, nonce = gen_random_uuid(),
             dequeue_count = least(dequeue_count, 2147483646) + 1
         FROM picked, clock WHERE claimed.seq = picked.seq AND NOT is_over
-        RETURNING claimed.*, picked.visible_at AS was_visible_at
+        RETURNING claimed.*, picked.visible_at AS was_visible_at,
+            CASE WHEN claimed.place IS NOT NULL THEN nextval('fences') END AS fence
     )
     SELECT now, id, ",
     columns!(),
-    ", was_visible_at, (SELECT count(*) FROM expired)
+    ", was_visible_at, (SELECT count(*) FROM expired), fence, (SELECT true FROM due)
     FROM clock LEFT JOIN target ON true LEFT JOIN m ON true ORDER BY was_visible_at, seq"
 );
 
@@ -61,6 +65,9 @@ const REMOVE_EXPIRED: &str = "WITH head AS MATERIALIZED (
         DELETE FROM messages m USING picked WHERE m.seq = picked.seq RETURNING queue
     )
     INSERT INTO totals SELECT queue, 0, count(*) FROM expired GROUP BY queue";
+
+/// How often a receive makes messages of groups visible before it answers.
+const ADVANCES: usize = 4;
 
 /// How many messages a statement looks at that may have expired.
 const EXPIRED: i64 = 1000;
@@ -84,6 +91,8 @@ struct Claimed {
     /// When the last message became visible.
     end: Option<i64>,
     expired: i64,
+    /// Whether there are groups of which another message may be the first now.
+    has_groups_due: bool,
 }
 
 impl Receiver {
@@ -241,10 +250,12 @@ async fn receive(
     let max: usize = receives.iter().map(|receive| receive.max).sum();
     let mut start = marks.start(queue);
     let mut messages: Vec<ReceivedMessage> = Vec::new();
+    let mut advances = 0;
     loop {
         let wanted = max - messages.len();
         let begun = Instant::now();
-        let claimed = match claim(session, queue, start, wanted, *visibility).await {
+        let waits = advances == 0;
+        let claimed = match claim(session, (queue, start), wanted, *visibility, waits).await {
             Ok(claimed) => claimed,
             // What was claimed before is leased, and is not to be lost.
             Err(failure) if !messages.is_empty() && commit == Commit::Each => {
@@ -266,6 +277,24 @@ async fn receive(
             None if is_all => marks.forget(queue),
             None => {}
         }
+        if claimed.has_groups_due && advances < ADVANCES {
+            advances += 1;
+            match advance_groups(session, queue).await {
+                Ok(_) => {
+                    // They have the places of their puts.
+                    marks.forget(queue);
+                    start = None;
+                    if messages.len() < max {
+                        continue;
+                    }
+                }
+                Err(failure) if !messages.is_empty() && commit == Commit::Each => {
+                    debug!(?failure, %queue, "a receive from PostgreSQL ended early");
+                    return Ok(messages);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
         if messages.is_empty() && is_all && start.take().is_some() {
             continue;
         }
@@ -277,15 +306,15 @@ async fn receive(
 
 async fn claim(
     session: &mut Session,
-    queue: &QueueName,
-    start: Option<i64>,
+    (queue, start): (&QueueName, Option<i64>),
     max: usize,
     visibility: Duration,
+    waits_for_groups: bool,
 ) -> Result<Claimed> {
     let start = start.unwrap_or(i64::MIN);
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     let lease = after(0, visibility);
-    let parameters: [Parameter<'_>; 4] = [&queue.as_str(), &start, &max, &lease];
+    let parameters: [Parameter<'_>; 5] = [&queue.as_str(), &start, &max, &lease, &waits_for_groups];
     let (now, rows) = session.timed(CLAIM, &parameters).await?;
     if column::<Option<i64>>(&rows[0], 1)?.is_none() {
         return Err(Failure::QueueNotFound);
@@ -294,11 +323,16 @@ async fn claim(
         now,
         messages: Vec::with_capacity(rows.len()),
         end: None,
-        expired: column(&rows[0], 11)?,
+        expired: column(&rows[0], 12)?,
+        has_groups_due: column::<Option<bool>>(&rows[0], 14)?.is_some(),
     };
     for row in &rows {
-        claimed.messages.extend(read(row, now)?);
-        claimed.end = column::<Option<i64>>(row, 10)?.or(claimed.end);
+        let Some(mut message) = read(row, now)? else {
+            break;
+        };
+        message.fence = column::<Option<i64>>(row, 13)?.map(i64::unsigned_abs);
+        claimed.messages.push(message);
+        claimed.end = column::<Option<i64>>(row, 11)?.or(claimed.end);
     }
     Ok(claimed)
 }

@@ -1,5 +1,7 @@
 //! The tables.
 
+use queue_core::backend::MAX_GROUP;
+use queue_core::store_clock::BEHIND;
 use queue_core::{Error, Result};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -10,7 +12,7 @@ use crate::messages::PUT_ALL;
 use crate::records::LOCK_OF_RECORD;
 
 /// The version of the tables.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// How long opening waits for another process that creates or migrates the tables.
 const LOCK_TIMEOUT: &str = "30s";
@@ -95,7 +97,7 @@ pub(crate) fn script(schema: &str, role: Option<&str>) -> String {
 /// Returns the statements that create everything, in the schema that is set.
 fn tables(schema: &str) -> String {
     let put_all = format!(
-        "CREATE FUNCTION put_all(bigint, text[], bytea[], bigint[], bigint[]) RETURNS TABLE (
+        "CREATE FUNCTION put_all(bigint, text[], bytea[], bigint[], bigint[], text[]) RETURNS TABLE (
             now bigint, is_put boolean, seq bigint, nonce uuid, visible_at bigint, expires_at bigint
         ) LANGUAGE sql AS $put_all${PUT_ALL}$put_all$;"
     );
@@ -104,7 +106,10 @@ fn tables(schema: &str) -> String {
         .replace("{part}", &PART.to_string());
     let all = format!("{TABLES}\n{put_all}\n{functions}");
     let version = format!("INSERT INTO version VALUES ({VERSION});");
-    all.replace("{schema}", schema) + &version
+    all.replace("{schema}", schema)
+        .replace("{behind}", &BEHIND.to_string())
+        .replace("{longest_group}", &MAX_GROUP.to_string())
+        + &version
 }
 
 fn not_ours(schema: &str) -> Error {

@@ -37,10 +37,64 @@ CREATE TABLE messages (
     expires_at bigint,
     deleted_items bytea,
     attachment bigint,
+    -- The message's group, and when the message becomes visible once it is the first of its group. Until then, it is visible
+    -- in the year 9999.
+    "group" text COLLATE "C",
+    place bigint,
     body bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE messages ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX messages_schedule ON messages (queue, visible_at, seq);
+
+CREATE INDEX messages_group ON messages (queue, "group", visible_at, seq) WHERE "group" IS NOT NULL;
+
+-- The groups in which a message came or went, so that the next one may be the first. Receives make it visible, because a
+-- put and a settlement that are not committed do not see each other, and an application's transaction must hold no lock
+-- of a group.
+CREATE TABLE groups_due (queue bigint NOT NULL, "group" text COLLATE "C" NOT NULL)
+    WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX groups_due_queue ON groups_due (queue);
+-- The numbers of receives of messages with a group: not below the time, so that they go on when the tables are restored.
+CREATE SEQUENCE fences;
+SELECT setval('fences', now_us());
+CREATE FUNCTION leave_group() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO {schema}.groups_due SELECT id, OLD."group" FROM {schema}.queues WHERE id = OLD.queue;
+        RETURN NULL;
+    END $$;
+CREATE TRIGGER leave_group AFTER DELETE ON messages FOR EACH ROW WHEN (OLD."group" IS NOT NULL)
+    EXECUTE FUNCTION leave_group();
+-- Makes the first message of some groups visible that have none, and returns how many there are. Two transactions do not
+-- do so for one group at a time, and each sees what the other has done.
+CREATE FUNCTION advance_groups(target bigint, most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    due record;
+    moved bigint;
+    advanced bigint := 0;
+BEGIN
+    FOR due IN
+        WITH taken AS (
+            DELETE FROM groups_due WHERE ctid = ANY (ARRAY (
+                SELECT ctid FROM groups_due WHERE queue = target LIMIT most FOR UPDATE SKIP LOCKED
+            )) RETURNING "group" AS name
+        ) SELECT DISTINCT name FROM taken ORDER BY name
+    LOOP
+        IF NOT pg_try_advisory_xact_lock(hashtextextended(target || '/' || due.name, 1)) THEN
+            INSERT INTO groups_due VALUES (target, due.name);
+            CONTINUE;
+        END IF;
+        IF (SELECT true FROM messages WHERE queue = target AND "group" = due.name AND visible_at < {behind} LIMIT 1) THEN
+            CONTINUE;
+        END IF;
+        UPDATE messages SET visible_at = place WHERE seq = (
+            SELECT seq FROM messages WHERE queue = target AND "group" = due.name AND visible_at = {behind}
+            ORDER BY queue, "group", visible_at, seq LIMIT 1
+        );
+        GET DIAGNOSTICS moved = ROW_COUNT;
+        advanced := advanced + moved;
+    END LOOP;
+    RETURN advanced;
+END $$;
 
 -- How many messages came and went, in changes that are added up now and then.
 CREATE TABLE totals (queue bigint NOT NULL, put bigint NOT NULL, gone bigint NOT NULL)

@@ -131,7 +131,13 @@ impl PostgresTransactions {
         let put = |(queue, message): &(QueueName, NewMessage)| {
             let (delay, lifetime) = lifespan(0, message);
             let is_reply = queue.is_reply_queue();
-            json!({ "queue": queue.as_str(), "delay": delay, "lifetime": lifetime, "is_reply": is_reply })
+            json!({
+                "queue": queue.as_str(),
+                "delay": delay,
+                "lifetime": lifetime,
+                "group": message.group,
+                "is_reply": is_reply,
+            })
         };
         let attachment = |(_, message): &(_, NewMessage)| match &message.attachment {
             Some(Attachment::New(data)) => Some(data.to_vec()),

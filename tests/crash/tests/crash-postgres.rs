@@ -5,10 +5,12 @@ use std::path::Path;
 
 use queue_crash::campaign::{Campaign, Payloads};
 use queue_crash::database::{CUT, Crashes, DEAF, Database, Failover, Network, REFUSED, STALLED};
+use queue_crash::groups::Steps;
 use queue_crash::history::Violation;
 use queue_crash::plan;
 use queue_crash::sabotage::Bug;
 use queue_crash::worker::Role;
+use queue_tests::postgres::PostgresServer;
 
 const ROLES: &[Role] = &[
     Role::Produce,
@@ -135,4 +137,20 @@ fn a_commit_without_an_answer_that_is_denied_is_detected() {
             Violation::Unexpected(_) | Violation::CompletedTwice(_)
         )
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_keep_their_order_when_processes_are_killed_and_restarted() {
+    let server = PostgresServer::start().expect("it starts");
+    let steps = Steps {
+        program: Path::new(env!("CARGO_BIN_EXE_crash-worker")),
+        seed: plan::seed(),
+        kills: plan::times(16),
+        bug: None,
+        url: Some(server.url()),
+    };
+    let figures = steps.run().await;
+    let figures = figures.unwrap_or_else(|wrong| panic!("{wrong:#?}"));
+    println!("{} kills: {figures}", steps.kills);
+    assert!(figures.restarts > 0, "{figures}");
 }

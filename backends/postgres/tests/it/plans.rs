@@ -7,6 +7,7 @@ use queue_core::backend::{
     Backend as _, BackendExt as _, ItemSet, NewMessage, Op, PutBackPlace, ReceivedMessage, Swap,
 };
 use queue_core::idempotency::WorkKey;
+use queue_core::store_clock::BEHIND;
 use queue_postgres::PostgresBackend;
 use tokio_postgres::Client;
 
@@ -82,6 +83,45 @@ fn operations_read_a_few_rows_of_many() {
         schema.execute(&many).await;
         let before = read(&client, &schema).await;
         each_operation(&backend, 2).await;
+        end(backend, &client, &schema).await;
+        let read = read(&client, &schema).await - before;
+        assert!((1..MOST).contains(&read), "{read} rows were read");
+    });
+}
+
+#[test]
+fn a_group_with_many_messages_is_not_read() {
+    block_on(async {
+        let schema = Schema::new();
+        let backend = schema.open().await;
+        backend.ensure_queue(&ORDERS).await.expect("created");
+        let group = |group| NewMessage::new("one").with_group(Some(group));
+        let handle = async |expected: usize| {
+            let received = backend.receive(&ORDERS, 8, Duration::from_secs(60)).await;
+            let received = received.expect("received");
+            assert_eq!(received.len(), expected);
+            for message in received {
+                let deleted = backend.delete(&ORDERS, &message.id, &message.receipt);
+                deleted.await.expect("deleted");
+            }
+        };
+        backend.put(&ORDERS, group("short")).await.expect("put");
+        handle(1).await;
+        let many = format!(
+            "INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, body, \"group\", place)
+             SELECT 1000000 + number, queues.id, {BEHIND}, gen_random_uuid(), now_us(), '', 'long', now_us() + number
+             FROM queues, generate_series(1, {MESSAGES}) AS number"
+        );
+        schema.execute(&many).await;
+        let client = schema.connect().await;
+        let before = read(&client, &schema).await;
+        for body in ["short", "long"] {
+            backend.put(&ORDERS, group(body)).await.expect("put");
+        }
+        for _ in 0..3 {
+            backend.put(&ORDERS, group("short")).await.expect("put");
+            handle(2).await;
+        }
         end(backend, &client, &schema).await;
         let read = read(&client, &schema).await - before;
         assert!((1..MOST).contains(&read), "{read} rows were read");
