@@ -5,8 +5,9 @@ use clap::{Args, ColorChoice, Parser, Subcommand};
 #[cfg(feature = "postgres")]
 use crate::commands::schema;
 use crate::commands::{
-    backup, browse, check, completions, cost, export, import, list, message, metadata, pause,
-    payloads, peek, properties, queue, receive, redrive, results, schedules, serve, submit, watch,
+    backup, browse, check, completions, cost, export, groups, import, list, message, metadata,
+    pause, payloads, peek, properties, queue, receive, redrive, results, schedules, serve, submit,
+    watch,
 };
 
 /// Shows the queues of a storage, and repairs, moves, copies and deletes their messages.
@@ -77,6 +78,7 @@ pub(crate) enum Command {
     Watch(watch::Watch),
     Peek(peek::Peek),
     Browse(browse::Browse),
+    Groups(groups::Groups),
     Find(message::Find),
     Submit(submit::Submit),
     Receive(receive::Receive),

@@ -38,6 +38,8 @@ enum State {
     Delayed,
     /// A consumer has received the message, or has put the message back for later.
     Held,
+    /// The message waits for others of its group.
+    Behind,
 }
 
 impl State {
@@ -46,6 +48,7 @@ impl State {
             Self::Visible => MessageState::Visible,
             Self::Delayed => MessageState::Delayed,
             Self::Held => MessageState::Hidden,
+            Self::Behind => MessageState::Behind,
         };
         message.state == state
     }

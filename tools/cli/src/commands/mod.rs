@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod cost;
 pub(crate) mod export;
+pub(crate) mod groups;
 pub(crate) mod import;
 pub(crate) mod list;
 pub(crate) mod message;
@@ -66,6 +67,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Watch(watch) => watch::run(&watch, session).await,
         Command::Peek(peek) => peek::run(&peek, session).await,
         Command::Browse(browse) => browse::run(browse, session).await,
+        Command::Groups(of) => groups::run(&of, session).await,
         Command::Find(find) => message::find(&find, session).await,
         Command::Submit(submit) => submit::run(submit, session).await,
         Command::Receive(receive) => receive::run(&receive, session).await,

@@ -55,6 +55,10 @@ pub(crate) struct Submit {
     #[arg(long, value_parser = parse_request_id, conflicts_with = "bare")]
     request_id: Option<RequestId>,
 
+    /// The group of the message: messages of a group are handled in order, one at a time. Not on Azure.
+    #[arg(long, conflicts_with = "bare")]
+    group: Option<String>,
+
     /// The version of the payload.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "bare")]
     payload_version: u32,
@@ -92,6 +96,7 @@ impl Submit {
                 let client_id: ClientId = session.service.client_id().clone();
                 let mut envelope = Envelope::new(id, client_id, request_id, kind.as_str());
                 envelope.version = self.payload_version;
+                envelope.group.clone_from(&self.group);
                 UntypedMessage::event(envelope, Payload::Json(input::json(payload)?))
             }
         };
@@ -155,7 +160,8 @@ async fn lines(submit: &Submit, file: &Path, session: &Session) -> Result<()> {
                 Failure::new(Exit::Failed, format!("{error:?}")).of(&format!("line {number}"))
             })
         })
-        .buffered(AT_ONCE);
+        // Of two puts at once, either may be the first.
+        .buffered(if submit.group.is_some() { 1 } else { AT_ONCE });
     let mut submitted = 0;
     while let Some(ended) = under_way.next().await {
         if let Err(failure) = ended {

@@ -18,7 +18,7 @@ use super::text::{NOT_KNOWN, age, clip, escape, indented};
 const PREVIEW: usize = 60;
 
 /// What is shown of a payload that is hidden.
-const HIDDEN: &str = "hidden";
+pub(crate) const HIDDEN: &str = "hidden";
 
 /// A message in a list.
 pub(crate) struct Listed<'a> {
@@ -88,6 +88,7 @@ pub(crate) fn state(state: MessageState) -> &'static str {
         MessageState::Visible => "visible",
         MessageState::Delayed => "delayed",
         MessageState::Hidden => "held",
+        MessageState::Behind => "behind",
         _ => NOT_KNOWN,
     }
 }
@@ -165,6 +166,11 @@ fn of_envelope(envelope: &Envelope, hides_payloads: bool, line: &mut impl FnMut(
     line("client id", escape(envelope.client_id.as_str()));
     if let Some(time) = envelope.time {
         line("submitted", time.to_string());
+    }
+    match &envelope.group {
+        Some(_) if hides_payloads => line("group", HIDDEN.to_owned()),
+        Some(group) => line("group", escape(group)),
+        None => {}
     }
     let shown = |error: &Option<String>| match error {
         Some(_) if hides_payloads => HIDDEN.to_owned(),

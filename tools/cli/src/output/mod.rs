@@ -18,7 +18,7 @@ use crate::failure::{Exit, Failure, Result};
 pub(crate) use bar::Bar;
 pub(crate) use confirm::ask;
 pub(crate) use kept::KeptOutput;
-pub(crate) use message::{Listed, details, listing, without_payload};
+pub(crate) use message::{HIDDEN, Listed, details, listing, state, without_payload};
 pub(crate) use table::Table;
 pub(crate) use text::{NOT_KNOWN, age, count, escape, escape_json, indented};
 
