@@ -17,6 +17,7 @@
 //! | `large` | large messages: as they are, compressed, attached, and in a folder |
 //! | `batches` | handlers of one message and of a hundred, with a transaction each |
 //! | `keys` | messages of which those of one key are handled one at a time |
+//! | `groups` | messages whose order the storage keeps |
 //! | `packs` | messages in packs and by themselves |
 //! | `shards` | queues over shards and by themselves |
 //! | `burst`, `idle` | how a listener scales with a burst; what idle ones cost |
@@ -36,6 +37,7 @@ mod bloat;
 mod burst;
 mod child;
 mod envelope;
+mod groups;
 mod idle;
 mod inspect;
 mod instructions;
@@ -150,6 +152,8 @@ enum Engine {
     Batches,
     /// Messages of one key handled one at a time, by a listener and by locks, on SQLite.
     Keys,
+    /// Messages of groups on SQLite and PostgreSQL, beside messages without, and beside a long backlog of one group
+    Groups,
     /// Messages in packs and by themselves, on SQLite.
     Packs,
     /// Queues over shards and by themselves, on SQLite, and at the limits of queues of the server.
@@ -240,6 +244,7 @@ impl Engine {
             }
             Self::Batches => batches::measure(options),
             Self::Keys => keys::measure(options),
+            Self::Groups => groups::measure(options),
             Self::Packs => packs::measure(options),
             Self::Shards => shards::measure(options),
             Self::Processes => processes::measure(options),

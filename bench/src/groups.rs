@@ -1,0 +1,167 @@
+//! Messages of groups on SQLite and PostgreSQL, beside messages without; and how soon a message of another group is
+//! handled while one group has half a million.
+
+use std::time::Instant;
+
+use queue_runtime::{Message, QueueService, Received};
+use queue_tests::postgres::PostgresServer;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::report::{Table, in_turn};
+use crate::sqlite::Synchronous;
+use crate::{Options, Outcome, ours, runtime};
+
+const NONE: &str = "without groups";
+const MANY: &str = "10,000 groups";
+const FEW: &str = "100 groups";
+const SIDES: [&str; 3] = [NONE, MANY, FEW];
+
+const MESSAGES: u32 = 100_000;
+const BATCH: u32 = 500;
+const IN_FLIGHT: usize = 64;
+
+/// The messages of one group that wait while those of other groups are measured.
+const BACKLOG: u32 = 500_000;
+const PROBES: u32 = 100;
+
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(kind = "bench.entry", queue = "entries")]
+enum Entry {
+    Alone {
+        number: u32,
+    },
+    Of {
+        #[message(group)]
+        group: u32,
+        number: u32,
+    },
+}
+
+pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
+    let dir = options.scratch()?;
+    let runtime = runtime()?;
+    let title = "Messages of groups, SQLite with synchronous=FULL, and PostgreSQL";
+    let mut table = Table::new("groups", title, &SIDES).by("messages");
+    let postgres = PostgresServer::start();
+    if let Err(why) = &postgres {
+        table.note(format!("PostgreSQL: {why}"));
+    }
+    let messages = options.messages(MESSAGES, BATCH);
+    for round in options.rounds() {
+        for side in in_turn(round, SIDES) {
+            eprintln!("groups, round {round}: {side}");
+            let name = side.split(' ').next().unwrap_or_default().replace(',', "");
+            let path = dir.path().join(format!("{round}-{name}"));
+            let mut places = vec![("SQLite", Synchronous::Full.url(&path))];
+            if let Ok(server) = &postgres {
+                let url = format!("{}?schema=groups_{round}_{name}", server.url());
+                places.push(("PostgreSQL", url));
+            }
+            for (place, url) in places {
+                let rates = runtime.block_on(rates(&url, messages, side))?;
+                for (what, rate) in ["submit_all", "listener"].into_iter().zip(rates) {
+                    table.add(&format!("{place}, {what}"), messages, side, rate);
+                }
+            }
+        }
+    }
+    let path = dir.path().join("backlog");
+    let backlog = options.messages(BACKLOG, BATCH);
+    let picked_up = runtime.block_on(pick_up(&Synchronous::Full.url(&path), backlog))?;
+    Ok(vec![table, picked_up])
+}
+
+fn entry(side: &str, number: u32) -> Entry {
+    match side {
+        NONE => Entry::Alone { number },
+        MANY => Entry::Of {
+            group: number % 10_000,
+            number,
+        },
+        _ => Entry::Of {
+            group: number % 100,
+            number,
+        },
+    }
+}
+
+/// Returns how many messages are submitted, and then handled, in a second.
+async fn rates(url: &str, messages: u32, side: &str) -> Outcome<[f64; 2]> {
+    let service = QueueService::connect(url).await?;
+    let started = Instant::now();
+    submit(&service, 0..messages, |number| entry(side, number)).await?;
+    let submitted = f64::from(messages) / started.elapsed().as_secs_f64();
+    let handled = ours::handle_all(messages, |handled| {
+        let handler = move |_: Received<Entry>| {
+            handled();
+            std::future::ready(())
+        };
+        service.listener(handler).max_in_flight(IN_FLIGHT).start()
+    });
+    Ok([submitted, handled.await?])
+}
+
+async fn submit(
+    service: &QueueService,
+    numbers: std::ops::Range<u32>,
+    entry: impl Fn(u32) -> Entry + Copy,
+) -> Outcome<()> {
+    for first in numbers.clone().step_by(BATCH as usize) {
+        let batch = first..numbers.end.min(first + BATCH);
+        service.submit_all(batch.map(entry)).await?;
+    }
+    Ok(())
+}
+
+/// Measures how soon a message of a new group is handled, while a listener works on the backlog of another.
+async fn pick_up(url: &str, backlog: u32) -> Outcome<Table> {
+    const SIDE: &str = "from the call of `submit`";
+    let title = "From submit to the handler, while another group has a backlog, SQLite with synchronous=FULL";
+    let mut table = Table::new("groups-pickup", title, &[SIDE])
+        .costs("milliseconds", 2)
+        .by("percentile");
+    let service = QueueService::connect(url).await?;
+    submit(&service, 0..backlog, |number| Entry::Of {
+        group: 0,
+        number,
+    })
+    .await?;
+    let (sender, mut handled) = unbounded_channel();
+    let handler = move |entry: Received<Entry>| {
+        if let Entry::Of { group: 1.., number } = *entry {
+            sender.send((number, Instant::now())).ok();
+        }
+        std::future::ready(())
+    };
+    let listener = service.listener(handler).max_in_flight(IN_FLIGHT).start()?;
+    let _listener = listener.stop_on_drop();
+    let mut took = Vec::new();
+    for number in 0..PROBES {
+        let begun = Instant::now();
+        service
+            .submit(Entry::Of {
+                group: 1 + number,
+                number,
+            })
+            .await?;
+        loop {
+            let (of, at) = handled.recv().await.ok_or("the listener has ended")?;
+            if of == number {
+                took.push(at.duration_since(begun));
+                break;
+            }
+        }
+    }
+    took.sort();
+    for percentile in [50_u32, 99] {
+        let at = (took.len() * percentile as usize / 100).min(took.len() - 1);
+        table.add(
+            &format!("{backlog} messages"),
+            percentile,
+            SIDE,
+            took[at].as_secs_f64() * 1e3,
+        );
+    }
+    Ok(table)
+}
