@@ -71,6 +71,10 @@ suite! { $ conformance_tests backend
         a_retry_keeps_its_place_and_delays_its_group_only
         a_lease_that_ends_passes_the_group_on_with_a_higher_fence
         an_expired_message_passes_the_group_on
+        a_message_that_expires_while_it_is_hidden_passes_the_group_on
+        a_receipt_of_a_message_behind_stays_valid_when_it_is_the_first
+        many_expired_messages_of_a_group_hide_nothing_behind_them
+        a_long_backlog_of_one_group_hides_no_other
         the_delay_of_a_message_behind_counts_from_its_put
         what_is_undone_leaves_the_group_as_it_was
         an_update_leaves_the_others_behind

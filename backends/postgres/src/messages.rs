@@ -178,7 +178,8 @@ const UPDATE: &str = settle!(
             visible_at = CASE WHEN m.visible_at = ",
         behind!(),
         " THEN m.visible_at
-                ELSE coalesce(now + delay, least(now, m.inserted_at)) END,
+                ELSE least(coalesce(now + delay, least(now, m.inserted_at)), CASE WHEN m.place IS NOT NULL THEN m.expires_at END)
+                END,
             place = CASE WHEN m.visible_at = ",
         behind!(),
         " THEN coalesce(now + delay, least(now, m.inserted_at))

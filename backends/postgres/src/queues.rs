@@ -35,9 +35,15 @@ const PROPERTIES: &str = "SELECT metadata, coalesce(sum(put)::bigint, 0),
     WHERE name = $1 GROUP BY name";
 
 /// Makes messages visible that are the first of their groups now.
-const ADVANCE: &str = "SELECT advance_groups(id, $2) FROM queues WHERE name = $1";
-/// How many groups [`ADVANCE`] looks at: each takes a lock of the server, of which there are few.
-const GROUPS: i64 = 200;
+const ADVANCE: &str = concat!(
+    clock!(),
+    "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2)
+    SELECT now, advance_groups(id, now, $3) FROM clock LEFT JOIN target ON true"
+);
+/// How many groups a transaction looks at: each takes a lock of the server, of which there are few.
+pub(crate) const GROUPS: i64 = 200;
+/// How many transactions advance the groups of a queue that is looked at.
+const ADVANCES: usize = 50;
 
 /// The messages of a queue after a position, in any state or only the visible ones.
 const MESSAGES: &str = concat!(
@@ -161,9 +167,22 @@ pub(crate) async fn properties(
     Ok(properties.with_totals(QueueTotals::new(as_count(put), as_count(gone))))
 }
 
-/// Makes messages visible that are the first of their groups now.
-pub(crate) async fn advance_groups(session: &mut Session, queue: &QueueName) -> Result<()> {
-    session.query(ADVANCE, &[&queue.as_str(), &GROUPS]).await?;
+/// Makes messages visible that are the first of their groups now. Returns at how many groups it has looked, up to `most`.
+pub(crate) async fn advance_groups(
+    session: &mut Session,
+    queue: &QueueName,
+    most: i64,
+) -> Result<i64> {
+    let (_, rows) = session.timed(ADVANCE, &[&queue.as_str(), &most]).await?;
+    Ok(column::<Option<i64>>(&rows[0], 1)?.unwrap_or(0))
+}
+
+async fn advance_all_groups(session: &mut Session, queue: &QueueName) -> Result<()> {
+    for _ in 0..ADVANCES {
+        if advance_groups(session, queue, GROUPS).await? < GROUPS {
+            break;
+        }
+    }
     Ok(())
 }
 
@@ -173,7 +192,7 @@ pub(crate) async fn peek(
     queue: &QueueName,
     max: usize,
 ) -> Result<Vec<PeekedMessage>> {
-    advance_groups(session, queue).await?;
+    advance_all_groups(session, queue).await?;
     let (_, found) = messages(session, queue, START, true, rows_of(max)).await?;
     Ok(found.into_iter().map(|(_, one)| one.into()).collect())
 }
@@ -185,7 +204,10 @@ pub(crate) async fn browse(
     after: Option<Position>,
     max: usize,
 ) -> Result<Page> {
-    advance_groups(session, queue).await?;
+    // Later pages would leave out what becomes visible before their start.
+    if after.is_none() {
+        advance_all_groups(session, queue).await?;
+    }
     // One message more than wanted shows whether there is another page.
     let limit = rows_of(max).saturating_add(1);
     let (now, mut found) = messages(session, queue, after.unwrap_or(START), false, limit).await?;

@@ -15,7 +15,7 @@ use tracing::debug;
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
 use crate::messages::{clock, columns, read};
-use crate::queues::advance_groups;
+use crate::queues::{GROUPS, advance_groups};
 use crate::session::{Link, Session, column};
 use crate::values::Parameter;
 
@@ -41,7 +41,7 @@ const CLAIM: &str = concat!(
     ), counted AS (
         INSERT INTO totals SELECT queue, 0, count(*) FROM expired GROUP BY queue
     ), m AS (
-        UPDATE messages claimed SET visible_at = now + $5, nonce = gen_random_uuid(),
+        UPDATE messages claimed SET visible_at = least(now + $5, CASE WHEN place IS NOT NULL THEN expires_at END), nonce = gen_random_uuid(),
             dequeue_count = least(dequeue_count, 2147483646) + 1
         FROM picked, clock WHERE claimed.seq = picked.seq AND NOT is_over
         RETURNING claimed.*, picked.visible_at AS was_visible_at,
@@ -66,8 +66,8 @@ const REMOVE_EXPIRED: &str = "WITH head AS MATERIALIZED (
     )
     INSERT INTO totals SELECT queue, 0, count(*) FROM expired GROUP BY queue";
 
-/// How often a receive makes messages of groups visible before it answers.
-const ADVANCES: usize = 4;
+/// How often a receive makes messages of groups visible before it answers, unless there is one.
+const ADVANCES: usize = 50;
 
 /// How many messages a statement looks at that may have expired.
 const EXPIRED: i64 = 1000;
@@ -210,13 +210,15 @@ async fn receive_all(
     marks: &Marks,
     shares: &[Share],
 ) -> Result<Vec<Result<Vec<ReceivedMessage>>>> {
+    let mut locks = GROUPS;
     if let [share] = shares {
-        return Ok(vec![receive(session, marks, share, Commit::Each).await]);
+        let received = receive(session, marks, share, Commit::Each, &mut locks).await;
+        return Ok(vec![received]);
     }
     session.begin().await?;
     let mut received = Vec::with_capacity(shares.len());
     for share in shares {
-        match receive(session, marks, share, Commit::Together).await {
+        match receive(session, marks, share, Commit::Together, &mut locks).await {
             Err(failure @ (Failure::Trouble(_) | Failure::Corrupt(_))) => {
                 session.roll_back().await;
                 return Err(failure.not_done());
@@ -235,12 +237,14 @@ enum Commit {
     Together,
 }
 
-/// Receives as many messages as are visible, up to as many as are asked for.
+/// Receives as many messages as are visible, up to as many as are asked for. `locks` is how many locks of groups the
+/// transaction may take.
 async fn receive(
     session: &mut Session,
     marks: &Marks,
     share: &Share,
     commit: Commit,
+    locks: &mut i64,
 ) -> Result<Vec<ReceivedMessage>> {
     let Share {
         queue,
@@ -277,10 +281,14 @@ async fn receive(
             None if is_all => marks.forget(queue),
             None => {}
         }
-        if claimed.has_groups_due && advances < ADVANCES {
+        let may_advance = advances == 0 || messages.is_empty() && advances < ADVANCES;
+        if claimed.has_groups_due && may_advance && *locks > 0 {
             advances += 1;
-            match advance_groups(session, queue).await {
-                Ok(_) => {
+            match advance_groups(session, queue, *locks).await {
+                Ok(looked_at) => {
+                    if commit == Commit::Together {
+                        *locks -= looked_at;
+                    }
                     // They have the places of their puts.
                     marks.forget(queue);
                     start = None;

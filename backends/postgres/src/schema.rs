@@ -32,7 +32,10 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<()> {
          SELECT pg_advisory_xact_lock(hashtextextended('queues schema {schema}', 0))"
     );
     client.batch_execute(&begin).await.map_err(opening)?;
-    let migrated = migrate_locked(client, schema).await;
+    let migrated = match migrate_locked(client, schema).await {
+        Ok(()) => go_on_with_fences(client, schema).await,
+        refused => refused,
+    };
     let end = if migrated.is_ok() {
         "COMMIT"
     } else {
@@ -75,6 +78,14 @@ async fn migrate_locked(client: &Client, schema: &str) -> Result<()> {
     }
     let create = format!("SET LOCAL search_path = \"{schema}\"; {}", tables(schema));
     client.batch_execute(&create).await.map_err(opening)
+}
+
+/// Has the fence numbers go on from the time, after those that were given before these tables took the place of others.
+async fn go_on_with_fences(client: &Client, schema: &str) -> Result<()> {
+    let go_on = format!(
+        "SELECT setval('\"{schema}\".fences', now) FROM \"{schema}\".fences, \"{schema}\".now_us() AS now WHERE last_value < now"
+    );
+    client.batch_execute(&go_on).await.map_err(opening)
 }
 
 /// Returns the SQL that creates everything, and gives a role the rights to use it.

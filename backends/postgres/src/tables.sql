@@ -17,6 +17,7 @@ CREATE TABLE queues (
     first bigint NOT NULL DEFAULT currval('queue_ids'),
     metadata text[] NOT NULL
 );
+CREATE UNIQUE INDEX queues_id ON queues (id);
 -- The ids that are no queue's any more. An id that a clear has replaced counts for the queue's totals.
 CREATE TABLE dropped (
     queue bigint PRIMARY KEY,
@@ -53,10 +54,9 @@ CREATE INDEX messages_group ON messages (queue, "group", visible_at, seq) WHERE 
 -- of a group.
 CREATE TABLE groups_due (queue bigint NOT NULL, "group" text COLLATE "C" NOT NULL)
     WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX groups_due_queue ON groups_due (queue);
--- The numbers of receives of messages with a group: not below the time, so that they go on when the tables are restored.
+CREATE INDEX groups_due_queue ON groups_due (queue, "group");
+-- The fence numbers of receives: from the time at which a program has opened the tables last, so that they go on after others.
 CREATE SEQUENCE fences;
-SELECT setval('fences', now_us());
 CREATE FUNCTION leave_group() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         INSERT INTO {schema}.groups_due SELECT id, OLD."group" FROM {schema}.queues WHERE id = OLD.queue;
@@ -64,36 +64,37 @@ CREATE FUNCTION leave_group() RETURNS trigger LANGUAGE plpgsql AS $$
     END $$;
 CREATE TRIGGER leave_group AFTER DELETE ON messages FOR EACH ROW WHEN (OLD."group" IS NOT NULL)
     EXECUTE FUNCTION leave_group();
--- Makes the first message of some groups visible that have none, and returns how many there are. Two transactions do not
--- do so for one group at a time, and each sees what the other has done.
-CREATE FUNCTION advance_groups(target bigint, most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Looks at groups that are due, each once, and makes the first message visible of those that have none that is. Returns how
+-- many groups it has looked at. Two transactions do not do so for one group at a time, and each sees what the other has done.
+CREATE FUNCTION advance_groups(target bigint, at bigint, most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    due record;
-    moved bigint;
-    advanced bigint := 0;
+    name text := '';
+    first record;
+    looked_at bigint := 0;
 BEGIN
-    FOR due IN
-        WITH taken AS (
-            DELETE FROM groups_due WHERE ctid = ANY (ARRAY (
-                SELECT ctid FROM groups_due WHERE queue = target LIMIT most FOR UPDATE SKIP LOCKED
-            )) RETURNING "group" AS name
-        ) SELECT DISTINCT name FROM taken ORDER BY name
-    LOOP
-        IF NOT pg_try_advisory_xact_lock(hashtextextended(target || '/' || due.name, 1)) THEN
-            INSERT INTO groups_due VALUES (target, due.name);
-            CONTINUE;
-        END IF;
-        IF (SELECT true FROM messages WHERE queue = target AND "group" = due.name AND visible_at < {behind} LIMIT 1) THEN
-            CONTINUE;
-        END IF;
-        UPDATE messages SET visible_at = place WHERE seq = (
-            SELECT seq FROM messages WHERE queue = target AND "group" = due.name AND visible_at = {behind}
-            ORDER BY queue, "group", visible_at, seq LIMIT 1
-        );
-        GET DIAGNOSTICS moved = ROW_COUNT;
-        advanced := advanced + moved;
+    WHILE looked_at < most LOOP
+        SELECT "group" INTO name FROM groups_due WHERE queue = target AND "group" > name
+            ORDER BY queue, "group" LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        looked_at := looked_at + 1;
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(hashtextextended('{schema}/' || target || '/' || name, 1));
+        DELETE FROM groups_due WHERE queue = target AND "group" = name;
+        CONTINUE WHEN (SELECT true FROM messages
+            WHERE queue = target AND "group" = name AND visible_at < {behind} LIMIT 1);
+        LOOP
+            SELECT seq, coalesce(expires_at <= at, false) AS is_over INTO first FROM messages
+                WHERE queue = target AND "group" = name AND visible_at = {behind}
+                ORDER BY queue, "group", visible_at, seq LIMIT 1;
+            EXIT WHEN NOT FOUND;
+            IF NOT first.is_over THEN
+                UPDATE messages SET visible_at = place WHERE seq = first.seq;
+                EXIT;
+            END IF;
+            DELETE FROM messages WHERE seq = first.seq;
+            INSERT INTO totals VALUES (target, 0, 1);
+        END LOOP;
     END LOOP;
-    RETURN advanced;
+    RETURN looked_at;
 END $$;
 
 -- How many messages came and went, in changes that are added up now and then.

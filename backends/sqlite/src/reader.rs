@@ -183,7 +183,7 @@ impl Reader {
             if body.is_ok_and(|body| Body::has_id(body, id)) {
                 stored.read_body(row, 5)?;
                 stored.deleted_items = read_deleted_items(&self.connection, &stored)?;
-                stored.place = read_place(&self.connection, &stored)?;
+                stored.placed.place = read_place(&self.connection, &stored)?;
                 found.push(stored);
             }
             if started.elapsed() >= STEP {
@@ -212,7 +212,7 @@ impl Reader {
             found.push(Stored::read(row, now)?);
         }
         for stored in &mut found {
-            stored.place = read_place(&self.connection, stored)?;
+            stored.placed.place = read_place(&self.connection, stored)?;
         }
         // Only received messages have deleted items.
         for stored in found.iter_mut().filter(|stored| stored.dequeue_count > 0) {

@@ -1,5 +1,7 @@
 //! The messages of a group: in the order of their puts, one at a time.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::harness::{Fixture, Harness, LONG, assert_refused, text};
@@ -137,6 +139,70 @@ pub(super) async fn an_expired_message_passes_the_group_on(f: Fixture) {
     Fixture::assert_are(f.visible().await, &["a3"]);
 }
 
+pub(super) async fn a_message_that_expires_while_it_is_hidden_passes_the_group_on(f: Fixture) {
+    let living = |body| in_group("a", body).with_time_to_live(TimeToLive::After(2 * f.lease));
+    for how in ["leased", "put back"] {
+        f.put_message(living("a1")).await;
+        f.put_message(in_group("a", "a2")).await;
+        let first = f.receive_for(1, LONG).await;
+        if how == "put back" {
+            let (id, receipt) = (&first[0].id, &first[0].receipt);
+            let place = PutBackPlace::After(LONG);
+            let put_back = f.backend.put_back(&f.queue, id, receipt, place, None);
+            put_back.await.expect("put back");
+        }
+        f.advance(2 * f.lease).await;
+        let second = Fixture::assert_are(f.visible().await, &["a2"]);
+        f.delete(&second[0]).await.expect("delete");
+    }
+}
+
+pub(super) async fn a_receipt_of_a_message_behind_stays_valid_when_it_is_the_first(f: Fixture) {
+    f.put_all(&["a1"]).await;
+    let [second, third] = [
+        f.put_message(in_group("a", "a2")).await,
+        f.put_message(in_group("a", "a3")).await,
+    ];
+    let first = f.receive_one().await;
+    f.delete(&first).await.expect("delete");
+    let (id, receipt) = (&second.id, &second.receipt);
+    let body = Some(Bytes::from("a2'"));
+    let at_once = PutBackPlace::After(Duration::ZERO);
+    let changed = f.backend.put_back(&f.queue, id, receipt, at_once, body);
+    changed.await.expect("changed");
+    let second = Fixture::assert_are(f.visible().await, &["a2'"]);
+    f.delete(&second[0]).await.expect("delete");
+    f.backend
+        .delete(&f.queue, &third.id, &third.receipt)
+        .await
+        .expect("delete");
+    assert_eq!(f.count().await, 0);
+}
+
+pub(super) async fn many_expired_messages_of_a_group_hide_nothing_behind_them(f: Fixture) {
+    const EXPIRED: usize = 300;
+    for _ in 0..EXPIRED {
+        let message = in_group("a", "over").with_time_to_live(TimeToLive::After(f.lease / 2));
+        f.put_message(message).await;
+    }
+    f.put_all(&["a1", "b1"]).await;
+    f.advance(f.lease).await;
+    let mut received = f.receive_for(8, LONG).await;
+    received.sort_by(|one, other| one.body.cmp(&other.body));
+    Fixture::assert_are(received, &["a1", "b1"]);
+}
+
+pub(super) async fn a_long_backlog_of_one_group_hides_no_other(f: Fixture) {
+    for number in 0..1_000 {
+        f.put_message(NewMessage::new(format!("a{number}")).with_group(Some("a")))
+            .await;
+    }
+    let first = f.receive_for(8, LONG).await;
+    assert_eq!(first.len(), 1);
+    f.put_all(&["b1"]).await;
+    Fixture::assert_are(f.receive_for(8, LONG).await, &["b1"]);
+}
+
 pub(super) async fn the_delay_of_a_message_behind_counts_from_its_put(f: Fixture) {
     f.put_all(&["a1"]).await;
     let delayed = in_group("a", "a2").with_delay(2 * f.lease);
@@ -216,7 +282,8 @@ pub(super) async fn messages_behind_are_shown_and_can_be_removed(f: Fixture) {
     };
     assert_eq!(second.visible_at, second.inserted_at);
     assert_eq!(between(third.inserted_at, third.visible_at), delay);
-    for removed in [second, first] {
+    // The second becomes the first in between.
+    for removed in [first, second] {
         let removed = f.backend.delete(&f.queue, &removed.id, &removed.receipt);
         removed.await.expect("delete");
     }

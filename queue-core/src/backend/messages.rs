@@ -95,7 +95,8 @@ pub struct PutReceipt {
     pub receipt: PopReceipt,
     /// The time when the message was put.
     pub inserted_at: Timestamp,
-    /// The time when the message becomes visible.
+    /// The time when the message becomes visible; if it lies behind others of its [group](NewMessage::group), when it
+    /// would without them.
     pub visible_at: Timestamp,
     /// The time when the message expires, if ever.
     pub expires_at: Option<Timestamp>,

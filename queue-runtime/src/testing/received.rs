@@ -101,6 +101,7 @@ pub struct ReceivedBuilder<M> {
     inserted_at: Timestamp,
     expires_at: Option<Timestamp>,
     is_cancelled: bool,
+    fence: u64,
 }
 
 impl<M> ReceivedBuilder<M> {
@@ -114,6 +115,7 @@ impl<M> ReceivedBuilder<M> {
             inserted_at: context.clock.now(),
             expires_at: None,
             is_cancelled: false,
+            fence: 1,
             context,
             message,
         }
@@ -182,6 +184,12 @@ impl<M> ReceivedBuilder<M> {
         self
     }
 
+    /// Sets the fence number of a message that has a group. The default is 1.
+    pub fn fence(mut self, fence: u64) -> Self {
+        self.fence = fence;
+        self
+    }
+
     /// Tells the handler to stop, as after its timeout: [`Received::is_cancelled`] is true from the start.
     pub fn cancelled(mut self) -> Self {
         self.is_cancelled = true;
@@ -203,7 +211,7 @@ impl<M: Message> ReceivedBuilder<M> {
             dequeue_count: self.attempt,
             inserted_at: self.inserted_at,
             expires_at: self.expires_at,
-            fence: None,
+            fence: envelope.group.as_ref().map(|_| self.fence),
         };
         let cancellation = Arc::<Cancellation>::default();
         if self.is_cancelled {

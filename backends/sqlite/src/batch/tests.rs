@@ -172,6 +172,7 @@ fn received(count: usize) -> Option<Result<Answer>> {
             inserted_at: 0,
             visible_at: 0,
             expires_at: None,
+            place: None,
         },
         read_at: 0,
         dequeue_count: 1,
@@ -179,7 +180,6 @@ fn received(count: usize) -> Option<Result<Answer>> {
         checksum: None,
         deleted_items: ItemSet::default(),
         fence: None,
-        place: None,
     };
     Some(Ok(Answer::Received(
         (0..count).map(|_| claimed()).collect(),

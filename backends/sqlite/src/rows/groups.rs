@@ -16,6 +16,8 @@ pub(crate) struct Groups<'c> {
     any: Lazy<'c>,
     add: Lazy<'c>,
     has: Lazy<'c>,
+    place: Lazy<'c>,
+    expiry: Lazy<'c>,
     set_place: Lazy<'c>,
     fence: Lazy<'c>,
 }
@@ -51,6 +53,8 @@ impl<'c> Groups<'c> {
                 "INSERT INTO queue_grouped (seq, queue, name, place) VALUES (?1, ?2, ?3, ?4)",
             ),
             has: prepare("SELECT 1 FROM queue_grouped WHERE seq = ?1"),
+            place: prepare("SELECT place FROM queue_grouped WHERE seq = ?1"),
+            expiry: prepare("SELECT expires_at FROM queue_messages WHERE seq = ?1"),
             set_place: prepare("UPDATE queue_grouped SET place = ?2 WHERE seq = ?1"),
             fence: prepare("UPDATE queue_fence SET last = max(last + 1, ?1) RETURNING last"),
         }
@@ -61,6 +65,18 @@ impl<'c> Groups<'c> {
         let is_behind = self.any.exists(params![queue, group])?;
         self.add.execute(params![seq, queue, group, place])?;
         Ok(if is_behind { BEHIND } else { place })
+    }
+
+    /// Returns when a message becomes visible, or became visible, as the first of its group; `None` if it has none.
+    pub(crate) fn place(&mut self, seq: i64) -> Result<Option<i64>> {
+        let place = self.place.query_row([seq], |row| row.get(0));
+        Ok(place.optional()?)
+    }
+
+    /// Returns when a message expires.
+    pub(crate) fn expiry(&mut self, seq: i64) -> Result<Option<i64>> {
+        let expiry = self.expiry.query_row([seq], |row| row.get(0));
+        Ok(expiry.optional()?.flatten())
     }
 
     /// Sets when a message that lies behind others becomes visible once it is the first.

@@ -128,6 +128,7 @@ impl<'c> Messages<'c> {
             inserted_at: now,
             visible_at,
             expires_at,
+            place: None,
         };
         let Placed {
             salt, expires_at, ..
@@ -138,6 +139,7 @@ impl<'c> Messages<'c> {
         self.check_number(queue, placed.seq, salt)?;
         if let Some(group) = &message.group {
             placed.visible_at = self.groups.add(placed.seq, queue, group, visible_at)?;
+            placed.place = Some(visible_at);
         }
         self.schedule.execute(params![
             queue,
@@ -195,9 +197,12 @@ impl<'c> Messages<'c> {
                     all &= !may_have_group(message.placed.salt);
                 } else {
                     let until = leases.next().expect("a lease for each of `max` messages");
-                    self.lease(queue, &mut message, until)?;
                     let Placed { seq, salt, .. } = message.placed;
                     message.fence = self.groups.fence(seq, salt, now)?;
+                    let expires_at = message.placed.expires_at;
+                    let expires_at = expires_at.filter(|_| message.fence.is_some());
+                    let until = expires_at.map_or(until, |expires_at| until.min(expires_at));
+                    self.lease(queue, &mut message, until)?;
                     // Messages not received before have no deleted items.
                     if message.dequeue_count > 1 {
                         message.deleted_items = self.deleted_items(&message)?;
@@ -289,8 +294,10 @@ impl<'c> Messages<'c> {
             Some(visibility) => after(now, visibility),
             None => self.place(handle, now)?,
         };
+        let handle = self.followed(queue, handle)?;
         let nonce = rand::random();
-        let (place, is_behind) = (visible_at, handle.visible_at == BEHIND);
+        let place = self.hidden_until(handle, visible_at)?;
+        let is_behind = handle.visible_at == BEHIND;
         let visible_at = if is_behind { BEHIND } else { place };
         let changed = self.reschedule.execute(params![
             queue,
@@ -328,7 +335,30 @@ impl<'c> Messages<'c> {
         }
     }
 
+    /// Returns the handle of a message that lay behind others when its receipt was given, and may be the first by now.
+    fn followed(&mut self, queue: i64, handle: Handle) -> Result<Handle> {
+        let held = params![queue, handle.visible_at, handle.seq, handle.nonce];
+        if handle.visible_at != BEHIND || self.held.exists(held)? {
+            return Ok(handle);
+        }
+        let place = self.groups.place(handle.seq)?;
+        Ok(Handle {
+            visible_at: place.unwrap_or(BEHIND),
+            ..handle
+        })
+    }
+
+    /// Returns until when a message can be hidden: when it expires, one that has a group makes room for the next one.
+    fn hidden_until(&mut self, handle: Handle, time: i64) -> Result<i64> {
+        if !may_have_group(handle.salt) || self.groups.place(handle.seq)?.is_none() {
+            return Ok(time);
+        }
+        let expires_at = self.groups.expiry(handle.seq)?;
+        Ok(expires_at.map_or(time, |expires_at| time.min(expires_at)))
+    }
+
     pub(crate) fn delete(&mut self, queue: i64, handle: Handle, now: i64) -> Result<()> {
+        let handle = self.followed(queue, handle)?;
         let changed = self.release.execute(params![
             queue,
             handle.visible_at,

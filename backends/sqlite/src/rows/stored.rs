@@ -53,6 +53,8 @@ pub(crate) struct Placed {
     pub(crate) inserted_at: i64,
     pub(crate) visible_at: i64,
     pub(crate) expires_at: Option<i64>,
+    /// When the message would be visible without its group, if it lies behind another.
+    pub(crate) place: Option<i64>,
 }
 
 /// A message that was read.
@@ -69,8 +71,6 @@ pub(crate) struct Stored {
     pub(crate) deleted_items: ItemSet,
     /// The fence number of this receive, if the message has a group.
     pub(crate) fence: Option<u64>,
-    /// When the message would be visible without its group, if it lies behind another.
-    pub(crate) place: Option<i64>,
 }
 
 impl Placed {
@@ -79,7 +79,7 @@ impl Placed {
             storage_id(self.seq, self.salt),
             pop_receipt(self.visible_at, self.nonce),
             timestamp(self.inserted_at),
-            timestamp(self.visible_at),
+            timestamp(self.place.unwrap_or(self.visible_at)),
         );
         put.expires_at = self.expires_at.map(timestamp);
         put
@@ -105,6 +105,7 @@ impl Stored {
                 expires_at: row.get(4)?,
                 salt: 0,
                 inserted_at: row.get(0)?,
+                place: None,
             },
             read_at: now,
             dequeue_count: row.get(3)?,
@@ -112,7 +113,6 @@ impl Stored {
             checksum: None,
             deleted_items: ItemSet::default(),
             fence: None,
-            place: None,
         })
     }
 
@@ -137,7 +137,7 @@ impl Stored {
     }
 
     pub(crate) fn into_browsed(self) -> BrowsedMessage {
-        let place = self.place;
+        let place = self.placed.place;
         let browsed = BrowsedMessage::from(self.into_received());
         match place {
             Some(place) => browsed.behind(timestamp(place)),

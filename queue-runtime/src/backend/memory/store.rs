@@ -171,7 +171,7 @@ impl StoredQueues {
             place: visible_at,
             fence: 0,
         });
-        let visible_at = queue.insert(StoredMessage {
+        queue.insert(StoredMessage {
             number,
             receipt,
             body: new.body.clone(),
@@ -257,6 +257,7 @@ impl StoredQueues {
             Some(visibility) => after(now, visibility),
             None => now.min(message.inserted_at),
         };
+        message.visible_at = message.hidden_until(message.visible_at);
         if let Some(body) = body {
             message.body = body.clone();
         }
@@ -403,7 +404,7 @@ impl StoredQueue {
                 Some(message) if message.is_alive(now) => {
                     *last_number += 1;
                     message.receipt = *last_number;
-                    message.visible_at = hidden_until;
+                    message.visible_at = message.hidden_until(hidden_until);
                     message.dequeue_count = message.dequeue_count.saturating_add(1);
                     if let Some(grouped) = &mut message.grouped {
                         *last_fence = now.max(*last_fence + 1);
@@ -418,9 +419,7 @@ impl StoredQueue {
                 }
             }
         }
-        let hidden = received
-            .iter()
-            .map(|message| (hidden_until, message.number));
+        let hidden = received.iter().map(|it| (it.visible_at, it.number));
         self.schedule.extend(hidden);
         received
     }
@@ -491,6 +490,14 @@ impl Placed {
 impl StoredMessage {
     pub(super) fn is_alive(&self, now: i64) -> bool {
         self.expires_at.is_none_or(|expires_at| expires_at > now)
+    }
+
+    /// Until when the message can be hidden: when it expires, a message with a group makes room for the next one.
+    fn hidden_until(&self, time: i64) -> i64 {
+        match (&self.grouped, self.expires_at) {
+            (Some(_), Some(expires_at)) => time.min(expires_at),
+            _ => time,
+        }
     }
 
     pub(super) fn number(&self) -> u64 {

@@ -12,6 +12,7 @@ use queue_core::wire::{ACCOUNTING_RESERVE, Body, Event, JSON, Payload};
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
 
 use crate::kernel::context::Context;
+use crate::kernel::notify::Announced;
 use crate::kernel::receive::body_unhandled;
 use crate::kernel::send::{check_payload, check_readable, check_size, fit_payload, release};
 use crate::service::AnyQueue;
@@ -252,8 +253,23 @@ impl AnyQueue {
         self.context.ask(delete).await
     }
 
-    /// Deletes a message by a receipt, and releases the key that it holds.
+    /// Deletes a message by a receipt, releases the key that it holds, and announces the next one of its group.
     pub(super) async fn delete_held(
+        &self,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        body: &Body,
+    ) -> Result<()> {
+        self.delete_with_key(id, receipt, body).await?;
+        let envelope = body.envelope();
+        if envelope.is_some_and(|envelope| envelope.group.is_some()) {
+            let next = Announced::put_back(&self.name, Duration::ZERO);
+            self.context.notifiers.publish([next]);
+        }
+        Ok(())
+    }
+
+    async fn delete_with_key(
         &self,
         id: &StorageId,
         receipt: &PopReceipt,

@@ -422,6 +422,9 @@ impl ExportedMessage {
             .with_delay(delay)
             .with_time_to_live(time_to_live)
             .with_keys_of(body.envelope());
+        if body.poison().is_some() {
+            new.group = None;
+        }
         // The body may have been written under other limits.
         new.moved = new.body.len() > capabilities.max_body;
         new.attachment = attachment.map(|data| Attachment::New(data.into()));

@@ -118,9 +118,8 @@ pub(super) fn as_given<T>(places: &[usize], of_each: Vec<T>) -> Vec<T> {
 
 /// Returns the part of its queue on which a message is put, if its key decides that.
 fn part(context: &Context, one: &Outgoing) -> Option<u32> {
-    let key = one.new.shard_key.as_deref()?;
-    let sharded = context.backend.sharded();
-    Some(sharded.map_or(0, |sharded| sharded.shard_of_key(key)))
+    let sharded = context.backend.sharded()?;
+    Some(sharded.shard_of_key(one.new.shard_key.as_deref()?))
 }
 
 /// Whether a message can be in a pack with another one.

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{ApplyError, Atomicity, MessageState, Op, PopReceipt, StorageId};
+use queue_core::backend::{ApplyError, Atomicity, Groups, MessageState, Op, PopReceipt, StorageId};
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
 use queue_core::{
@@ -324,7 +324,7 @@ impl<'r> RedrivePass<'r> {
         let put = (!is_copy).then(|| Op::Put {
             queue: one.put.queue.clone(),
             message: moved(context, &self.redrive.queue, id, one.put.body.clone())
-                .with_group(Body::group(&one.put.body).as_deref()),
+                .with_group(self.group(&one.put.body).as_deref()),
         });
         let delete = Op::Delete {
             queue: self.redrive.queue.clone(),
@@ -337,6 +337,14 @@ impl<'r> RedrivePass<'r> {
             .filter(|_| one.put.is_key_proven)
             .and_then(|_| take_again(context, &one.put.queue, &one.put.body));
         put.into_iter().chain([delete]).chain(key).collect()
+    }
+
+    /// Returns the group of a message, which foreign events may have where the storage keeps none.
+    fn group(&self, body: &Bytes) -> Option<String> {
+        match self.redrive.context.backend.capabilities().groups {
+            Groups::Supported => Body::group(body),
+            _ => None,
+        }
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<(), ApplyError> {
