@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, Mark, Metadata, NewMessage, Placement, PopReceipt, PutReceipt, StorageId, Token,
-    TransactionOutcome, Transactions,
+    Backend, Mark, Metadata, NO_GROUPS, NewMessage, Placement, PopReceipt, PutReceipt, StorageId,
+    Token, TransactionOutcome, Transactions,
 };
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
@@ -97,6 +97,10 @@ impl Placement for ShardedTransactions {
                 Some(key) => shard_of_key(key, shards),
                 None => keyless.shard(before, shards),
             };
+            if message.group.is_some() {
+                let refused = Error::new(ErrorKind::Unsupported, Operation::Put).with_queue(queue);
+                return Err(refused.unsent().with_detail(NO_GROUPS));
+            }
             let mut message = message.clone();
             translate_attachment(&mut message)?;
             Ok((shard_name(queue, shard, Operation::Put)?, message))

@@ -31,6 +31,7 @@ pub(super) enum Bug {
     AnswersForTheLastOne,
     ForgetsWhenClosed,
     DropsTheDelay,
+    DropsTheGroup,
     PutsBackwards,
     CreatesQueuesAtOnce,
     CreatesReplyQueues,
@@ -177,6 +178,11 @@ impl BuggyStore {
             Bug::DropsTheDelay => {
                 let messages = puts.iter_mut().map(|(_, message)| message);
                 messages.for_each(|message| message.delay = Duration::ZERO);
+            }
+            Bug::DropsTheGroup => {
+                for (_, message) in &mut puts {
+                    message.group = None;
+                }
             }
             Bug::PutsBackwards => puts.reverse(),
             Bug::CreatesQueuesAtOnce | Bug::CreatesReplyQueues => {

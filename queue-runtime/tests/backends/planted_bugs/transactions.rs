@@ -25,6 +25,7 @@ planted! { for every test:
     AnswersForTheLastOne => outcomes_are_told_apart an_outcome_is_final;
     ForgetsWhenClosed => an_outcome_is_final;
     DropsTheDelay => messages_are_put_as_they_would_be_without_a_transaction;
+    DropsTheGroup => a_group_goes_on_with_the_commit;
     PutsBackwards => messages_are_put_as_they_would_be_without_a_transaction;
     CreatesQueuesAtOnce => missing_queues_are_created_with_their_messages;
     CreatesReplyQueues => a_missing_reply_queue_is_not_created;
