@@ -261,8 +261,8 @@ impl<M> Submit<M> {
     }
 
     /// Sets the group of the message, in place of that of its fields with `#[message(group)]`. Messages of a group are
-    /// handled in the order of their submissions, one at a time in all processes: see the guide about
-    /// [groups](crate::guide::groups).
+    /// handled in the order of their submissions, one at a time in all processes: see
+    /// [groups](crate::guide::which_once#groups).
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.encoded = self
             .encoded

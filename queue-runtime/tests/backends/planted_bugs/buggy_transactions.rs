@@ -180,7 +180,7 @@ impl BuggyStore {
                 messages.for_each(|message| message.delay = Duration::ZERO);
             }
             Bug::DropsTheGroup => {
-                for (_, message) in &mut puts {
+                for (_, message) in puts.iter_mut() {
                     message.group = None;
                 }
             }
