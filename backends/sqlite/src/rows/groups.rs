@@ -56,7 +56,7 @@ impl<'c> Groups<'c> {
             place: prepare("SELECT place FROM queue_grouped WHERE seq = ?1"),
             expiry: prepare("SELECT expires_at FROM queue_messages WHERE seq = ?1"),
             set_place: prepare("UPDATE queue_grouped SET place = ?2 WHERE seq = ?1"),
-            fence: prepare("UPDATE queue_fence SET last = max(last + 1, ?1) RETURNING last"),
+            fence: prepare("UPDATE queue_fence SET last = max(last + ?1, ?2) RETURNING last"),
         }
     }
 
@@ -85,13 +85,14 @@ impl<'c> Groups<'c> {
         Ok(())
     }
 
-    /// Returns the fence number of the receive of a message, if it has a group.
-    pub(crate) fn fence(&mut self, seq: i64, salt: i64, now: i64) -> Result<Option<u64>> {
-        if !may_have_group(salt) || !self.has.exists([seq])? {
-            return Ok(None);
-        }
+    /// Whether a message with this salt has a group.
+    pub(crate) fn has_group(&mut self, seq: i64, salt: i64) -> Result<bool> {
+        Ok(may_have_group(salt) && self.has.exists([seq])?)
+    }
+
+    /// Returns the highest of so many fence numbers in a row, which are higher than all before.
+    pub(crate) fn last_fence(&mut self, many: i64, now: i64) -> Result<i64> {
         // The time keeps the number growing when an older copy of the file takes the file's place.
-        let last: i64 = self.fence.query_row([now], |row| row.get(0))?;
-        Ok(Some(last.unsigned_abs()))
+        Ok(self.fence.query_row([many, now], |row| row.get(0))?)
     }
 }

@@ -181,6 +181,26 @@ impl<'c> Messages<'c> {
         max: usize,
         now: i64,
     ) -> Result<Option<Vec<Stored>>> {
+        let mut claimed = self.claim_without_fences(queue, leases, max, now)?;
+        let of_groups = claimed.iter_mut().flatten();
+        let of_groups: Vec<_> = of_groups.filter_map(|one| one.fence.as_mut()).collect();
+        if !of_groups.is_empty() {
+            let many = of_groups.len() as i64;
+            let first = self.groups.last_fence(many, now)? - many + 1;
+            for (fence, number) in of_groups.into_iter().zip(first..) {
+                *fence = number.unsigned_abs();
+            }
+        }
+        Ok(claimed)
+    }
+
+    fn claim_without_fences(
+        &mut self,
+        queue: i64,
+        leases: &mut dyn Iterator<Item = i64>,
+        max: usize,
+        now: i64,
+    ) -> Result<Option<Vec<Stored>>> {
         let mut claimed = Vec::new();
         let mut expired = 0;
         loop {
@@ -197,11 +217,19 @@ impl<'c> Messages<'c> {
                     all &= !may_have_group(message.placed.salt);
                 } else {
                     let until = leases.next().expect("a lease for each of `max` messages");
-                    let Placed { seq, salt, .. } = message.placed;
-                    message.fence = self.groups.fence(seq, salt, now)?;
-                    let expires_at = message.placed.expires_at;
-                    let expires_at = expires_at.filter(|_| message.fence.is_some());
-                    let until = expires_at.map_or(until, |expires_at| until.min(expires_at));
+                    let Placed {
+                        seq,
+                        salt,
+                        expires_at,
+                        ..
+                    } = message.placed;
+                    let has_group = self.groups.has_group(seq, salt)?;
+                    // The numbers are given to all at once.
+                    message.fence = has_group.then_some(0);
+                    let until = match expires_at {
+                        Some(expires_at) if has_group => until.min(expires_at),
+                        _ => until,
+                    };
                     self.lease(queue, &mut message, until)?;
                     // Messages not received before have no deleted items.
                     if message.dequeue_count > 1 {
