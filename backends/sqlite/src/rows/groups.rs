@@ -8,9 +8,6 @@ use crate::failure::Result;
 use crate::rows::schema::Lazy;
 use crate::rows::stored::{Placed, Stored};
 
-/// The bit of a salt that says whether the message may have a group. Those of older programs are random.
-const GROUPED: i64 = 2;
-
 /// The statements on groups, within a transaction.
 pub(crate) struct Groups<'c> {
     any: Lazy<'c>,
@@ -20,16 +17,6 @@ pub(crate) struct Groups<'c> {
     expiry: Lazy<'c>,
     set_place: Lazy<'c>,
     fence: Lazy<'c>,
-}
-
-/// Returns a salt for a message that has a group, or has none.
-pub(crate) fn salt(has_group: bool) -> i64 {
-    rand::random::<i64>() & !GROUPED | if has_group { GROUPED } else { 0 }
-}
-
-/// Whether a message with this salt may have a group.
-pub(crate) fn may_have_group(salt: i64) -> bool {
-    salt & GROUPED != 0
 }
 
 /// Returns when a message would be visible without its group, if it lies behind another.
@@ -85,9 +72,9 @@ impl<'c> Groups<'c> {
         Ok(())
     }
 
-    /// Whether a message with this salt has a group.
-    pub(crate) fn has_group(&mut self, seq: i64, salt: i64) -> Result<bool> {
-        Ok(may_have_group(salt) && self.has.exists([seq])?)
+    /// Whether a message has a group.
+    pub(crate) fn has_group(&mut self, seq: i64) -> Result<bool> {
+        Ok(self.has.exists([seq])?)
     }
 
     /// Returns the highest of so many fence numbers in a row, which are higher than all before.

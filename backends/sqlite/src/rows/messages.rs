@@ -11,10 +11,10 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::{Failure, Result};
 use crate::rows::attachments::{Attachments, Items};
-use crate::rows::groups::{Groups, may_have_group};
+use crate::rows::groups::Groups;
 use crate::rows::queues::Counts;
 use crate::rows::schema::Lazy;
-use crate::rows::stored::{Handle, Parcel, Placed, Probe, Stored};
+use crate::rows::stored::{Handle, Parcel, Placed, Probe, Stored, may_have_group};
 
 /// The number of expired messages that one claim removes before it gives up.
 const MAX_EXPIRED: usize = 4096;
@@ -223,7 +223,7 @@ impl<'c> Messages<'c> {
                         expires_at,
                         ..
                     } = message.placed;
-                    let has_group = self.groups.has_group(seq, salt)?;
+                    let has_group = may_have_group(salt) && self.groups.has_group(seq)?;
                     // The numbers are given to all at once.
                     message.fence = has_group.then_some(0);
                     let until = match expires_at {

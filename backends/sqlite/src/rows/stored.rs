@@ -177,6 +177,19 @@ fn verified(
     }
 }
 
+/// The bit of a salt that says whether the message may have a group. Those of older programs are random.
+const GROUPED: i64 = 2;
+
+/// Returns a salt for a message that has a group, or has none.
+pub(crate) fn new_salt(has_group: bool) -> i64 {
+    rand::random::<i64>() & !GROUPED | if has_group { GROUPED } else { 0 }
+}
+
+/// Whether a message with this salt may have a group.
+pub(crate) fn may_have_group(salt: i64) -> bool {
+    salt & GROUPED != 0
+}
+
 /// A storage id and a pop receipt, parsed. Invalid text is parsed to numbers that no row has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle {

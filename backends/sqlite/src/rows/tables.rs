@@ -11,7 +11,6 @@ use rusqlite::Connection;
 use smallvec::SmallVec;
 
 use crate::failure::{Failure, Result};
-use crate::rows::groups;
 use crate::rows::messages::Messages;
 use crate::rows::queues::Queues;
 use crate::rows::results::Results;
@@ -205,7 +204,7 @@ fn of_record(failure: Failure) -> Failure {
 impl Step {
     pub(crate) fn put(queue: QueueName, mut message: NewMessage) -> Self {
         // By the salt's last bit, a test that asks what was submitted knows what was only moved.
-        let salt = groups::salt(message.group.is_some()) & !1 | i64::from(message.moved);
+        let salt = stored::new_salt(message.group.is_some()) & !1 | i64::from(message.moved);
         let attachment = message
             .attachment
             .take()
