@@ -36,7 +36,7 @@ pub struct Encoded {
     payload: Vec<u8>,
     is_json: bool,
     unique_key: Option<String>,
-    group: Option<String>,
+    group: Option<Box<str>>,
     read_back: fn(&[u8]) -> Result<(), EncodeError>,
 }
 
@@ -53,7 +53,7 @@ impl Encoded {
             is_json: M::ENCODES_JSON || check_json(&payload).is_ok(),
             payload,
             unique_key: None,
-            group: message.group()?,
+            group: message.group()?.map(String::into_boxed_str),
             read_back: read_back::<M>,
         })
     }
@@ -85,7 +85,7 @@ impl Encoded {
                 format!("a group needs an event, and its type declares `wire = \"{wire}\"`");
             return Err(EncodeError::payload(self.message_type.kind(), problem));
         }
-        self.group = Some(group);
+        self.group = Some(group.into());
         Ok(self)
     }
 

@@ -51,7 +51,7 @@ pub struct Envelope {
     pub subject: Option<String>,
     /// The [group](crate::backend::NewMessage::group) of the message: CloudEvents `messagegroup`.
     #[serde(skip)]
-    pub group: Option<String>,
+    pub group: Option<Box<str>>,
     /// The URI of the queue that the message was submitted to, without query or user information; only informative,
     /// because a message stays readable when its queue moves.
     pub queue_uri: Option<String>,

@@ -249,6 +249,7 @@ impl NewMessage {
 
     /// Sets the shard key and the group that an event has: those of a message that takes the place of another.
     #[must_use]
+    #[inline]
     pub fn with_keys_of(self, envelope: Option<&Envelope>) -> Self {
         let (subject, group) = envelope.map_or((None, None), |envelope| {
             (envelope.subject.as_deref(), envelope.group.as_deref())

@@ -99,7 +99,7 @@ impl Body {
 
     /// Returns the [group](crate::backend::NewMessage::group) of a stored body: the `messagegroup` of an event.
     #[must_use]
-    pub fn group(body: &Bytes) -> Option<String> {
+    pub fn group(body: &Bytes) -> Option<Box<str>> {
         Self::read(body, usize::MAX).envelope()?.group.clone()
     }
 

@@ -146,7 +146,7 @@ impl Event {
             version: attributes.version.number()?.unwrap_or(1),
             time: attributes.time.time()?,
             subject: attributes.subject.owned()?,
-            group: attributes.group.owned_if_text(),
+            group: attributes.group.owned_if_text().map(String::into_boxed_str),
             queue_uri: attributes.queue_uri.owned()?,
             content_type: content_type(attributes)?,
             reply_to: attributes.reply_to.owned_if_text(),

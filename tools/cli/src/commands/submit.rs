@@ -96,7 +96,7 @@ impl Submit {
                 let client_id: ClientId = session.service.client_id().clone();
                 let mut envelope = Envelope::new(id, client_id, request_id, kind.as_str());
                 envelope.version = self.payload_version;
-                envelope.group.clone_from(&self.group);
+                envelope.group = self.group.as_deref().map(Box::from);
                 UntypedMessage::event(envelope, Payload::Json(input::json(payload)?))
             }
         };

@@ -340,7 +340,7 @@ impl<'r> RedrivePass<'r> {
     }
 
     /// Returns the group of a message, which foreign events may have where the storage keeps none.
-    fn group(&self, body: &Bytes) -> Option<String> {
+    fn group(&self, body: &Bytes) -> Option<Box<str>> {
         match self.redrive.context.backend.capabilities().groups {
             Groups::Supported => Body::group(body),
             _ => None,
