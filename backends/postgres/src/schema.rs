@@ -83,7 +83,8 @@ async fn migrate_locked(client: &Client, schema: &str) -> Result<()> {
 /// Has the fence numbers go on from the time, after those that were given before these tables took the place of others.
 async fn go_on_with_fences(client: &Client, schema: &str) -> Result<()> {
     let go_on = format!(
-        "SELECT setval('\"{schema}\".fences', now) FROM \"{schema}\".fences, \"{schema}\".now_us() AS now WHERE last_value < now"
+        "SELECT setval('\"{schema}\".fences', now) FROM \"{schema}\".fences,
+            CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) AS now WHERE last_value < now"
     );
     client.batch_execute(&go_on).await.map_err(opening)
 }

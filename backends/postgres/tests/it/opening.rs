@@ -1,6 +1,7 @@
 //! Opening: tables that are created once, and schemas and servers that are refused.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue_clock::SystemClock;
 use queue_core::backend::{Backend as _, BackendExt as _, NewMessage};
@@ -135,5 +136,23 @@ fn a_connection_that_is_made_again_must_find_the_same_tables() {
             }
         };
         assert_eq!(refused.kind(), ErrorKind::Replaced, "{refused:?}");
+    });
+}
+
+#[test]
+fn fences_go_on_from_the_time_after_a_restore_of_older_tables() {
+    block_on(async {
+        let schema = Schema::new();
+        let mut fences = Vec::new();
+        for group in ["one", "two"] {
+            let backend = schema.open().await;
+            backend.ensure_queue(&ORDERS).await.expect("created");
+            let message = NewMessage::new("order").with_group(Some(group));
+            backend.put(&ORDERS, message).await.expect("put");
+            let received = backend.receive(&ORDERS, 1, Duration::from_secs(60)).await;
+            fences.push(received.expect("received")[0].fence);
+            schema.execute("SELECT setval('fences', 1)").await;
+        }
+        assert!(fences[0].is_some() && fences[0] < fences[1], "{fences:?}");
     });
 }
