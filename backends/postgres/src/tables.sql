@@ -81,7 +81,8 @@ BEGIN
         DELETE FROM groups_due WHERE queue = target AND "group" = name;
         CONTINUE WHEN (SELECT true FROM messages
             WHERE queue = target AND "group" = name AND visible_at < {behind} LIMIT 1);
-        LOOP
+        -- The group of a message that is deleted is due again.
+        FOR expired IN 1..200 LOOP
             SELECT seq, coalesce(expires_at <= at, false) AS is_over INTO first FROM messages
                 WHERE queue = target AND "group" = name AND visible_at = {behind}
                 ORDER BY queue, "group", visible_at, seq LIMIT 1;
