@@ -42,11 +42,12 @@ async fn each_deposit_is_entered_once_although_connections_end_and_the_server_cr
     for number in 0..DEPOSITS {
         bank.submit(number as i32).await;
     }
+    // Before the first strike, which may end a connection that is being opened.
+    let services = [bank.other_service().await, bank.other_service().await];
     let (run, stop) = watch::channel(());
     let striking = strike(server, stop);
     let mut listeners = Vec::new();
-    for _ in 0..2 {
-        let service = bank.other_service().await;
+    for service in services {
         let schema = bank.schema.clone();
         let enter = postgres::in_transaction(move |tx: Tx, deposit: Arc<Received<Deposit>>| {
             let insert = format!("INSERT INTO {schema}.account VALUES ($1, $2)");
