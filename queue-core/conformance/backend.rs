@@ -5,6 +5,7 @@ mod bodies;
 mod browsing;
 mod clients;
 mod conditional;
+mod group_limits;
 mod groups;
 mod harness;
 mod limits;
@@ -84,6 +85,21 @@ suite! { $ conformance_tests backend
         groups_survive_like_messages
         the_text_of_a_group_is_checked
         many_groups_and_long_backlogs_keep_their_order
+    }
+    group_limits from group_limits::limiting {
+        at_most_so_many_messages_of_a_group_are_held
+        groups_take_turns
+        a_group_at_its_limit_takes_turns
+        a_message_that_waits_lets_others_of_its_group_pass
+        a_lease_that_ends_makes_room
+        a_renewed_lease_keeps_its_room
+        an_expired_message_makes_room
+        the_number_changes_at_any_time
+        order_and_turns_do_not_change_while_there_are_groups
+        a_queue_has_its_limit_from_its_creation
+        what_is_undone_leaves_the_turns_as_they_were
+        what_is_no_limit_is_refused
+        a_backlog_in_turns_is_received_within_its_limits
     }
     receipts from Fixture::open {
         a_deleted_message_is_gone

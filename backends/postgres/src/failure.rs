@@ -3,7 +3,7 @@
 #[cfg(feature = "sqlx")]
 use std::error::Error as StdError;
 
-use queue_core::backend::FoundRecord;
+use queue_core::backend::{FoundRecord, GROUPS_IN_USE};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 use tokio_postgres::error::{Severity, SqlState};
@@ -17,6 +17,8 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 pub(crate) enum Failure {
     QueueNotFound,
     QueueExists,
+    /// Messages are in groups, and keep their order or take turns.
+    GroupsInUse,
     MessageNotFound,
     ReceiptMismatch,
     /// A swap requires something else than what it has found.
@@ -119,6 +121,7 @@ impl Failure {
         match self {
             Self::QueueNotFound => new(ErrorKind::QueueNotFound),
             Self::QueueExists => new(ErrorKind::QueueExists),
+            Self::GroupsInUse => new(ErrorKind::Conflict).with_detail(GROUPS_IN_USE),
             Self::MessageNotFound => new(ErrorKind::MessageNotFound),
             Self::ReceiptMismatch => new(ErrorKind::ReceiptMismatch),
             Self::Conflict(_) => new(ErrorKind::Conflict),

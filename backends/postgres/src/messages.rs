@@ -9,7 +9,7 @@ use queue_core::backend::{
     BrowsedMessage, ItemSet, Lease, NewMessage, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
 };
 use queue_core::internal::as_count;
-use queue_core::store_clock::{BEHIND, lifespan, timestamp};
+use queue_core::store_clock::{lifespan, timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -32,6 +32,8 @@ pub(crate) enum Change<'a> {
         /// In microseconds; `None` if the message goes back to its place.
         delay: Option<i64>,
         body: Option<&'a Bytes>,
+        /// Whether the lease ends.
+        is_put_back: bool,
     },
 }
 
@@ -54,7 +56,7 @@ macro_rules! put {
             " AS nonce, now + delay AS visible_at, now + lifetime AS expires_at, body",
             $place,
             " FROM clock, (
-                    SELECT g.*, queues.id AS queue
+                    SELECT g.*, queues.id AS queue, queues.group_limit
                     FROM unnest($2::text[], $3::bytea[], $4::bigint[], $5::bigint[]",
             $given,
             ") WITH ORDINALITY AS g (name, body, delay, lifetime",
@@ -73,12 +75,23 @@ macro_rules! put {
     };
 }
 
-/// [`BEHIND`], in a statement.
+/// [`BEHIND`](queue_core::store_clock::BEHIND), in a statement.
 macro_rules! behind {
     () => {
         "253402207200000000"
     };
 }
+/// When a message is scheduled that lies behind others in a group that takes turns, if its place is at 0: in the year 9860.
+/// All such messages, in the order of their places, are scheduled before the messages that are in order, and no others after this time.
+pub(crate) const IN_TURNS: i64 = 249_000_000_000_000_000;
+
+/// [`IN_TURNS`], in a statement.
+macro_rules! in_turns {
+    () => {
+        "249000000000000000"
+    };
+}
+pub(crate) use in_turns;
 
 /// Inserts messages that have no groups.
 macro_rules! insert {
@@ -95,8 +108,9 @@ macro_rules! insert_in_groups {
     () => {
         concat!(r#"put AS (
             INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body, "group", place)
-            SELECT seq, queue, CASE WHEN name IS NULL THEN visible_at ELSE "#, behind!(), r#" END, nonce, now, expires_at,
-                body, name, CASE WHEN name IS NOT NULL THEN visible_at END
+            SELECT seq, queue, CASE WHEN name IS NULL THEN visible_at WHEN group_limit IS NULL THEN "#, behind!(), r#"
+                ELSE "#, in_turns!(), r#" + visible_at END, nonce, now, expires_at, body, name,
+                CASE WHEN name IS NOT NULL THEN visible_at END
             FROM placed, clock WHERE queue IS NOT NULL
         ), due AS (
             INSERT INTO groups_due SELECT DISTINCT queue, name FROM placed WHERE queue IS NOT NULL AND name IS NOT NULL
@@ -110,7 +124,7 @@ const PUT_IN_GROUPS: &str = put!(
     ", $6::uuid[], $7::text[]",
     ", nonce, in_group",
     "given.nonce",
-    ", given.in_group AS name",
+    ", given.in_group AS name, given.group_limit",
     insert_in_groups!(),
     ""
 );
@@ -119,7 +133,7 @@ pub(crate) const PUT_ALL: &str = put!(
     ", $6::text[]",
     ", in_group",
     "gen_random_uuid()",
-    ", given.in_group AS name",
+    ", given.in_group AS name, given.group_limit",
     insert_in_groups!(),
     ", nonce, visible_at, expires_at"
 );
@@ -130,7 +144,7 @@ macro_rules! given {
         concat!(
             clock!(),
             "given AS MATERIALIZED (
-                SELECT g.*, queues.id AS queue
+                SELECT g.*, queues.id AS queue, queues.group_limit
                 FROM unnest($2::text[], $3::bigint[], $4::uuid[]",
             $given,
             ") WITH ORDINALITY AS g (name, seq, receipt",
@@ -169,25 +183,33 @@ const DELETE: &str = settle!(
     )",
     ""
 );
+/// A message that is put back where groups take turns lies behind others, until its turn is decided.
 const UPDATE: &str = settle!(
-    ", $5::bigint[], $6::bytea[]",
-    ", delay, body",
+    ", $5::bigint[], $6::bytea[], $7::boolean[]",
+    ", delay, body, is_put_back",
     concat!(
-        "changed AS (
-        UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(held.body, m.body),
-            visible_at = CASE WHEN m.visible_at = ",
-        behind!(),
-        " THEN m.visible_at
-                ELSE least(coalesce(now + delay, least(now, m.inserted_at)), CASE WHEN m.place IS NOT NULL THEN m.expires_at END)
-                END,
-            place = CASE WHEN m.visible_at = ",
-        behind!(),
-        " THEN coalesce(now + delay, least(now, m.inserted_at))
-                ELSE m.place END
-        FROM held, clock WHERE m.seq = held.seq RETURNING held.place, m.visible_at, m.nonce
-    )"
+        r#"placed AS MATERIALIZED (
+        SELECT held.*, least(coalesce(now + delay, least(now, m.inserted_at)), CASE WHEN m.place IS NOT NULL THEN expires_at END)
+                AS new_place, m.visible_at >= "#,
+        in_turns!(),
+        r#" AS is_behind, m.place IS NOT NULL AND group_limit IS NOT NULL
+                AND (is_put_back OR m.visible_at = m.place OR m.visible_at >= "#,
+        in_turns!(),
+        r#") AS takes_turn
+        FROM held JOIN messages m USING (seq), clock
+    ), changed AS (
+        UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(placed.body, m.body),
+            visible_at = CASE WHEN takes_turn THEN "#,
+        in_turns!(),
+        r#" + new_place WHEN is_behind THEN m.visible_at ELSE new_place END,
+            place = CASE WHEN takes_turn OR is_behind THEN new_place ELSE m.place END
+        FROM placed WHERE m.seq = placed.seq
+        RETURNING placed.place, new_place, m.nonce, m.queue, m."group", takes_turn
+    ), due AS (
+        INSERT INTO groups_due SELECT DISTINCT changed.queue, "group" FROM changed WHERE takes_turn
+    )"#
     ),
-    ", visible_at, nonce"
+    ", new_place, nonce"
 );
 /// Tells why messages were not changed. Answers with a row for each: whether its queue exists, and the message; and with
 /// another for each that could be locked: whether it is alive, and the receipt its own.
@@ -315,21 +337,25 @@ pub(crate) async fn settle(
         .iter()
         .map(|(_, handle, _)| handle.nonce)
         .collect();
-    let mut updates: (Vec<Option<i64>>, Vec<Option<&[u8]>>) = Default::default();
+    let (mut delays, mut bodies, mut put_backs) = (Vec::new(), Vec::new(), Vec::new());
     for (.., change) in settlements {
-        if let Change::Update { delay, body } = change {
-            updates.0.push(*delay);
-            updates.1.push(body.map(|body| &body[..]));
+        if let Change::Update {
+            delay,
+            body,
+            is_put_back,
+        } = change
+        {
+            delays.push(*delay);
+            bodies.push(body.map(|body| &body[..]));
+            put_backs.push(*is_put_back);
         }
     }
-    let is_delete = updates.0.is_empty();
+    let is_delete = delays.is_empty();
     let (now, rows) = if is_delete {
         session.timed(DELETE, &[&names, &seqs, &nonces]).await?
     } else {
-        let (delays, bodies) = &updates;
-        session
-            .timed(UPDATE, &[&names, &seqs, &nonces, delays, bodies])
-            .await?
+        let parameters: [Parameter<'_>; 6] = [&names, &seqs, &nonces, &delays, &bodies, &put_backs];
+        session.timed(UPDATE, &parameters).await?
     };
     let mut leases: Vec<Option<Lease>> = vec![None; settlements.len()];
     for row in &rows {
@@ -459,7 +485,7 @@ pub(crate) use columns;
 
 /// Returns what is shown of a message, from its [columns] after the first two and what was [read].
 pub(crate) fn browsed(row: &Row, message: ReceivedMessage) -> Result<BrowsedMessage> {
-    let is_behind = message.visible_at.as_microsecond() == BEHIND;
+    let is_behind = message.visible_at.as_microsecond() >= IN_TURNS;
     let place = column::<Option<i64>>(row, 10)?.filter(|_| is_behind);
     let browsed = BrowsedMessage::from(message);
     Ok(match place {
@@ -491,11 +517,14 @@ pub(crate) fn read(row: &Row, now: i64) -> Result<Option<ReceivedMessage>> {
 
 #[cfg(test)]
 mod tests {
+    use queue_core::store_clock::BEHIND;
+
     use super::*;
 
     #[test]
     fn the_time_behind_is_that_of_all_engines() {
         assert_eq!(behind!(), BEHIND.to_string());
+        assert_eq!(in_turns!(), IN_TURNS.to_string());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use queue_core::store_clock::timestamp;
 use tokio_postgres::Row;
 
 use crate::failure::{Failure, Result};
-use crate::messages::{browsed, clock, columns, read};
+use crate::messages::{browsed, clock, columns, in_turns, read};
 use crate::session::{Session, column};
 use crate::values::Parameter;
 
@@ -25,7 +25,22 @@ const CLEAR: &str =
     INSERT INTO dropped (queue, first) SELECT id, first FROM old RETURNING queue";
 const LIST: &str = "SELECT name FROM queues WHERE starts_with(name, $1) ORDER BY name";
 const METADATA: &str = "SELECT metadata FROM queues WHERE name = $1";
-const SET_METADATA: &str = "UPDATE queues SET metadata = $2 WHERE name = $1 RETURNING name";
+/// Answers whether it has not, because messages are in groups that the queue would keep in another way.
+const SET_METADATA: &str = concat!(
+    "WITH target AS MATERIALIZED (
+        SELECT id, name, group_limit AS before, group_limit($2) AS after FROM queues WHERE name = $1 FOR UPDATE
+    ), refused AS MATERIALIZED (
+        SELECT FROM target WHERE (before IS NULL) <> (after IS NULL)
+            AND (SELECT true FROM messages WHERE queue = id AND \"group\" IS NOT NULL LIMIT 1)
+    ), changed AS (
+        UPDATE queues SET metadata = $2 FROM target WHERE queues.name = target.name AND NOT EXISTS (SELECT FROM refused)
+    ), due AS (
+        INSERT INTO groups_due SELECT DISTINCT queue, \"group\" FROM messages, target
+        WHERE queue = target.id AND \"group\" IS NOT NULL AND before <> after AND visible_at < ",
+    in_turns!(),
+    " )
+    SELECT EXISTS (SELECT FROM refused) FROM target"
+);
 /// All that was put under an id that a clear has replaced is gone.
 const PROPERTIES: &str = "SELECT metadata, coalesce(sum(put)::bigint, 0),
         coalesce(sum(CASE WHEN totals.queue = queues.id THEN gone ELSE put END)::bigint, 0)
@@ -34,7 +49,7 @@ const PROPERTIES: &str = "SELECT metadata, coalesce(sum(put)::bigint, 0),
     ) AS ids (id) LEFT JOIN totals ON totals.queue = ids.id
     WHERE name = $1 GROUP BY name";
 
-/// Makes messages visible that are the first of their groups now.
+/// Makes messages visible whose turn it is in their groups.
 const ADVANCE: &str = concat!(
     clock!(),
     "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2)
@@ -152,7 +167,10 @@ pub(crate) async fn set_metadata(
     metadata: &Metadata,
 ) -> Result<()> {
     let parameters: [Parameter<'_>; 2] = [&queue.as_str(), &entries(metadata)];
-    only(&session.query(SET_METADATA, &parameters).await?).map(drop)
+    match column(only(&session.query(SET_METADATA, &parameters).await?)?, 0)? {
+        true => Err(Failure::GroupsInUse),
+        false => Ok(()),
+    }
 }
 
 pub(crate) async fn properties(
@@ -167,7 +185,7 @@ pub(crate) async fn properties(
     Ok(properties.with_totals(QueueTotals::new(as_count(put), as_count(gone))))
 }
 
-/// Makes messages visible that are the first of their groups now. Returns at how many groups it has looked, up to `most`.
+/// Makes messages visible whose turn it is in their groups. Returns at how many groups it has looked, up to `most`.
 pub(crate) async fn advance_groups(
     session: &mut Session,
     queue: &QueueName,

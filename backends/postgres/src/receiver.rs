@@ -26,11 +26,11 @@ const MAX: usize = 1024;
 const MAX_CLAIMS: usize = 16;
 
 /// Claims the first visible messages of a queue, and removes those among them that have expired; none if it is to wait for
-/// groups of which another message may be the first now, and there are any. The time is a scalar subquery, so that it bounds
+/// groups in which it may be another message's turn, and there are any. The time is a scalar subquery, so that it bounds
 /// the range of the index that is read. Answers with one row at least.
 const CLAIM: &str = concat!(
     clock!(),
-    "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2),
+    "target AS MATERIALIZED (SELECT id, group_limit FROM queues WHERE name = $2),
     due AS MATERIALIZED (SELECT FROM groups_due WHERE queue = (SELECT id FROM target) LIMIT 1),
     picked AS MATERIALIZED (
         SELECT seq, visible_at, coalesce(expires_at <= (SELECT now FROM clock), false) AS is_over FROM messages
@@ -46,10 +46,13 @@ const CLAIM: &str = concat!(
         FROM picked, clock WHERE claimed.seq = picked.seq AND NOT is_over
         RETURNING claimed.*, picked.visible_at AS was_visible_at,
             CASE WHEN claimed.place IS NOT NULL THEN nextval('fences') END AS fence
+    ), next AS (
+        INSERT INTO groups_due SELECT DISTINCT queue, \"group\" FROM m
+            WHERE \"group\" IS NOT NULL AND (SELECT group_limit FROM target) IS NOT NULL
     )
     SELECT now, id, ",
     columns!(),
-    ", was_visible_at, (SELECT count(*) FROM expired), fence, (SELECT true FROM due)
+    ", was_visible_at, (SELECT count(*) FROM expired), fence, (SELECT true FROM due), group_limit IS NOT NULL
     FROM clock LEFT JOIN target ON true LEFT JOIN m ON true ORDER BY was_visible_at, seq"
 );
 
@@ -66,7 +69,7 @@ const REMOVE_EXPIRED: &str = "WITH head AS MATERIALIZED (
     )
     INSERT INTO totals SELECT queue, 0, count(*) FROM expired GROUP BY queue";
 
-/// How often a receive makes messages of groups visible before it answers, unless there is one.
+/// How often a receive makes messages of groups visible before it answers, at most.
 const ADVANCES: usize = 50;
 
 /// How many messages a statement looks at that may have expired.
@@ -91,8 +94,10 @@ struct Claimed {
     /// When the last message became visible.
     end: Option<i64>,
     expired: i64,
-    /// Whether there are groups of which another message may be the first now.
+    /// Whether there are groups in which it may be another message's turn.
     has_groups_due: bool,
+    /// Whether there are now, because of what was claimed.
+    made_groups_due: bool,
 }
 
 impl Receiver {
@@ -281,8 +286,9 @@ async fn receive(
             None if is_all => marks.forget(queue),
             None => {}
         }
-        let may_advance = advances == 0 || messages.is_empty() && advances < ADVANCES;
-        if claimed.has_groups_due && may_advance && *locks > 0 {
+        let is_due = claimed.has_groups_due && (advances == 0 || messages.is_empty())
+            || claimed.made_groups_due && messages.len() < max;
+        if is_due && advances < ADVANCES && *locks > 0 {
             advances += 1;
             match advance_groups(session, queue, *locks).await {
                 Ok(looked_at) => {
@@ -333,12 +339,15 @@ async fn claim(
         end: None,
         expired: column(&rows[0], 12)?,
         has_groups_due: column::<Option<bool>>(&rows[0], 14)?.is_some(),
+        made_groups_due: false,
     };
+    let takes_turns: bool = column(&rows[0], 15)?;
     for row in &rows {
         let Some(mut message) = read(row, now)? else {
             break;
         };
         message.fence = column::<Option<i64>>(row, 13)?.map(i64::unsigned_abs);
+        claimed.made_groups_due |= takes_turns && message.fence.is_some();
         claimed.messages.push(message);
         claimed.end = column::<Option<i64>>(row, 11)?.or(claimed.end);
     }

@@ -165,6 +165,7 @@ fn settlement(op: &Op) -> Option<(&QueueName, Handle, Change<'_>)> {
         } => Change::Update {
             delay: Some(after(0, *visibility)),
             body: body.as_ref(),
+            is_put_back: false,
         },
         Op::PutBack { place, body, .. } => Change::Update {
             delay: match place {
@@ -172,6 +173,7 @@ fn settlement(op: &Op) -> Option<(&QueueName, Handle, Change<'_>)> {
                 PutBackPlace::After(delay) => Some(after(0, *delay)),
             },
             body: body.as_ref(),
+            is_put_back: true,
         },
         _ => return None,
     };

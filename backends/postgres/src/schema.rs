@@ -1,14 +1,13 @@
 //! The tables.
 
 use queue_core::backend::MAX_GROUP;
-use queue_core::store_clock::BEHIND;
 use queue_core::{Error, Result};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::attachments::PART;
 use crate::fitness::{opening, read, unfit};
-use crate::messages::PUT_ALL;
+use crate::messages::{IN_TURNS, PUT_ALL};
 use crate::records::LOCK_OF_RECORD;
 
 /// The version of the tables.
@@ -119,7 +118,7 @@ fn tables(schema: &str) -> String {
     let all = format!("{TABLES}\n{put_all}\n{functions}");
     let version = format!("INSERT INTO version VALUES ({VERSION});");
     all.replace("{schema}", schema)
-        .replace("{behind}", &BEHIND.to_string())
+        .replace("{in_turns}", &IN_TURNS.to_string())
         .replace("{longest_group}", &MAX_GROUP.to_string())
         + &version
 }

@@ -10,12 +10,18 @@ CREATE FUNCTION channel(queue text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL
 -- The id of a queue is never given again, not even to the same name: a clear gives a queue another id, and its messages,
 -- then no queue's, are removed later.
 CREATE SEQUENCE queue_ids;
+-- How many messages of each group may be received at once, if the groups of a queue take turns.
+CREATE FUNCTION group_limit(metadata text[]) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN value = 'unlimited' THEN 9223372036854775807 WHEN value ~ '^[1-9][0-9]{0,9}$' THEN value::bigint END
+    FROM (SELECT metadata[2 * n] AS value FROM generate_series(1, cardinality(metadata) / 2) n
+        WHERE metadata[2 * n - 1] = 'grouplimit') entry $$;
 CREATE TABLE queues (
     name text COLLATE "C" PRIMARY KEY,
     id bigint NOT NULL DEFAULT nextval('queue_ids'),
     -- The id at its creation.
     first bigint NOT NULL DEFAULT currval('queue_ids'),
-    metadata text[] NOT NULL
+    metadata text[] NOT NULL,
+    group_limit bigint GENERATED ALWAYS AS ({schema}.group_limit(metadata)) STORED
 );
 CREATE UNIQUE INDEX queues_id ON queues (id);
 -- The ids that are no queue's any more. An id that a clear has replaced counts for the queue's totals.
@@ -38,8 +44,8 @@ CREATE TABLE messages (
     expires_at bigint,
     deleted_items bytea,
     attachment bigint,
-    -- The message's group, and when the message becomes visible once it is the first of its group. Until then, it is visible
-    -- in the year 9999.
+    -- The message's group, and when the message becomes visible once it does not lie behind others. Until then, it is visible
+    -- in the year 9999; in a queue whose groups take turns, so much later than in the year 9860 as its place is after 1970.
     "group" text COLLATE "C",
     place bigint,
     body bytea NOT NULL
@@ -49,7 +55,7 @@ CREATE INDEX messages_schedule ON messages (queue, visible_at, seq);
 
 CREATE INDEX messages_group ON messages (queue, "group", visible_at, seq) WHERE "group" IS NOT NULL;
 
--- The groups in which a message came or went, so that the next one may be the first. Receives make it visible, because a
+-- The groups in which a message came or went, or was received, so that it may be another one's turn. Receives make it visible, because a
 -- put and a settlement that are not committed do not see each other, and an application's transaction must hold no lock
 -- of a group.
 CREATE TABLE groups_due (queue bigint NOT NULL, "group" text COLLATE "C" NOT NULL)
@@ -64,14 +70,18 @@ CREATE FUNCTION leave_group() RETURNS trigger LANGUAGE plpgsql AS $$
     END $$;
 CREATE TRIGGER leave_group AFTER DELETE ON messages FOR EACH ROW WHEN (OLD."group" IS NOT NULL)
     EXECUTE FUNCTION leave_group();
--- Looks at groups that are due, each once, and makes the first message visible of those that have none that is. Returns how
+-- Looks at groups that are due, each once, and makes the next message visible of those in which it is its turn. Returns how
 -- many groups it has looked at. Two transactions do not do so for one group at a time, and each sees what the other has done.
 CREATE FUNCTION advance_groups(target bigint, at bigint, most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     name text := '';
     first record;
+    waits record;
+    at_once bigint;
+    standing bigint;
     looked_at bigint := 0;
 BEGIN
+    SELECT group_limit INTO at_once FROM queues WHERE id = target;
     WHILE looked_at < most LOOP
         SELECT "group" INTO name FROM groups_due WHERE queue = target AND "group" > name
             ORDER BY queue, "group" LIMIT 1;
@@ -79,21 +89,35 @@ BEGIN
         looked_at := looked_at + 1;
         CONTINUE WHEN NOT pg_try_advisory_xact_lock(hashtextextended('{schema}/' || target || '/' || name, 1));
         DELETE FROM groups_due WHERE queue = target AND "group" = name;
-        CONTINUE WHEN (SELECT true FROM messages
-            WHERE queue = target AND "group" = name AND visible_at < {behind} LIMIT 1);
+        SELECT count(*) INTO standing FROM (SELECT FROM messages
+            WHERE queue = target AND "group" = name AND visible_at < {in_turns}
+            LIMIT CASE WHEN at_once IS NULL THEN 1 WHEN at_once < 9223372036854775807 THEN at_once + 1 ELSE 0 END) found;
+        CONTINUE WHEN at_once IS NULL AND standing > 0;
         -- The group of a message that is deleted is due again.
         FOR expired IN 1..200 LOOP
-            SELECT seq, coalesce(expires_at <= at, false) AS is_over INTO first FROM messages
-                WHERE queue = target AND "group" = name AND visible_at = {behind}
+            SELECT seq, place, coalesce(expires_at <= at, false) AS is_over INTO first FROM messages
+                WHERE queue = target AND "group" = name AND visible_at >= {in_turns}
                 ORDER BY queue, "group", visible_at, seq LIMIT 1;
-            EXIT WHEN NOT FOUND;
-            IF NOT first.is_over THEN
-                UPDATE messages SET visible_at = place WHERE seq = first.seq;
-                EXIT;
-            END IF;
+            EXIT WHEN NOT FOUND OR NOT first.is_over;
             DELETE FROM messages WHERE seq = first.seq;
             INSERT INTO totals VALUES (target, 0, 1);
         END LOOP;
+        IF at_once IS NULL THEN
+            UPDATE messages SET visible_at = place WHERE seq = first.seq AND NOT first.is_over;
+            CONTINUE;
+        END IF;
+        -- What is delayed yields to what is not, and what waits above a limit that was lowered, to nobody.
+        SELECT seq, place INTO waits FROM messages
+            WHERE queue = target AND "group" = name AND visible_at < {in_turns} AND visible_at = place
+            ORDER BY visible_at DESC LIMIT 1;
+        IF FOUND THEN
+            CONTINUE WHEN standing <= at_once AND (waits.place <= at OR first.seq IS NULL OR first.place >= waits.place);
+            UPDATE messages SET visible_at = {in_turns} + place WHERE seq = waits.seq AND visible_at = waits.place;
+            CONTINUE WHEN NOT FOUND;
+            standing := standing - 1;
+        END IF;
+        UPDATE messages SET visible_at = greatest(place, at), place = greatest(place, at)
+            WHERE seq = first.seq AND NOT first.is_over AND standing < at_once;
     END LOOP;
     RETURN looked_at;
 END $$;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::FoundRecord;
+use queue_core::backend::{FoundRecord, GROUPS_IN_USE};
 use queue_core::idempotency::WorkKey;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 use rusqlite::{ErrorCode, ffi};
@@ -22,6 +22,8 @@ pub(super) enum Failure {
     Conflict(Option<FoundRecord>),
     /// A swap finds a value that is damaged.
     DamagedRecord,
+    /// Messages are in groups, and keep their order or take turns.
+    GroupsInUse,
     /// What was staged for a message is not there any more, or not all of it.
     NotStaged,
     /// The operation at this index of an `apply` was refused.
@@ -170,6 +172,7 @@ impl Failure {
             | Self::ReceiptMismatch
             | Self::Conflict(_)
             | Self::DamagedRecord
+            | Self::GroupsInUse
             | Self::NotStaged => true,
             _ => false,
         }
@@ -221,6 +224,7 @@ impl Failure {
             Self::MessageNotFound => bare(ErrorKind::MessageNotFound),
             Self::ReceiptMismatch => bare(ErrorKind::ReceiptMismatch),
             Self::Conflict(_) => bare(ErrorKind::Conflict),
+            Self::GroupsInUse => error(ErrorKind::Conflict, GROUPS_IN_USE.to_owned()),
             Self::DamagedRecord => Self::Corrupt(DAMAGED_RECORD).describe(operation, path),
             Self::NotStaged => error(
                 ErrorKind::Timeout,

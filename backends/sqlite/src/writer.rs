@@ -358,11 +358,10 @@ impl<'c> Writer<'c> {
                 self.upkeep.purge.expect_work();
                 self.tables.queues.remove(queue).map(|()| Answer::Done)
             }
-            Request::SetMetadata { queue, metadata } => self
-                .tables
-                .queues
-                .set_metadata(queue, metadata)
-                .map(|()| Answer::Done),
+            Request::SetMetadata { queue, metadata } => {
+                let set = self.tables.set_metadata(queue, metadata, now);
+                set.map(|()| Answer::Done)
+            }
             Request::Clear { queue } => {
                 self.upkeep.purge.expect_work();
                 self.tables.clear(queue).map(|()| Answer::Done)

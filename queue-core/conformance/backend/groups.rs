@@ -23,84 +23,85 @@ pub(super) async fn grouping(harness: &dyn Harness) -> Option<Fixture> {
     None
 }
 
-fn in_group(group: &str, body: &'static str) -> NewMessage {
+pub(super) fn in_group(group: &str, body: &'static str) -> NewMessage {
     NewMessage::new(body).with_group(Some(group))
 }
 
-impl Fixture {
-    /// Puts messages, each in the group that its first letter names, or in none if that is `-`.
-    async fn put_all(&self, bodies: &[&'static str]) {
-        for body in bodies {
-            let group = Some(&body[..1]).filter(|group| *group != "-");
-            let message = NewMessage::new(*body).with_group(group);
-            self.put_message(message).await;
-        }
-    }
-
-    /// Receives all that is visible, for a long lease.
-    async fn visible(&self) -> Vec<ReceivedMessage> {
-        let mut received = Vec::new();
-        loop {
-            let some = self.receive_for(8, LONG).await;
-            if some.is_empty() {
-                return received;
-            }
-            received.extend(some);
-        }
-    }
-
-    /// Asserts that these messages are visible, in this order, and returns them.
-    #[track_caller]
-    fn assert_are(received: Vec<ReceivedMessage>, expected: &[&str]) -> Vec<ReceivedMessage> {
-        let bodies: Vec<_> = received.iter().map(|message| text(&message.body)).collect();
-        assert_eq!(bodies, expected);
-        received
+/// Puts messages, each in the group that its first letter names, or in none if that is `-`.
+pub(super) async fn put_all(f: &Fixture, bodies: &[&'static str]) {
+    for body in bodies {
+        let group = Some(&body[..1]).filter(|group| *group != "-");
+        let message = NewMessage::new(*body).with_group(group);
+        f.put_message(message).await;
     }
 }
 
+/// Receives all that is visible, for a long lease.
+pub(super) async fn receive_all(f: &Fixture) -> Vec<ReceivedMessage> {
+    let mut received = Vec::new();
+    loop {
+        let some = f.receive_for(8, LONG).await;
+        if some.is_empty() {
+            return received;
+        }
+        received.extend(some);
+    }
+}
+
+/// Asserts that these messages are received, in this order, and returns them.
+#[track_caller]
+pub(super) fn assert_are(
+    received: Vec<ReceivedMessage>,
+    expected: &[&str],
+) -> Vec<ReceivedMessage> {
+    let bodies: Vec<_> = received.iter().map(|message| text(&message.body)).collect();
+    assert_eq!(bodies, expected);
+    received
+}
+
 pub(super) async fn one_message_of_a_group_comes_at_a_time_in_order(f: Fixture) {
-    f.put_all(&["a1", "a2", "b1", "-1", "a3", "b2"]).await;
-    let first = Fixture::assert_are(f.visible().await, &["a1", "b1", "-1"]);
+    put_all(&f, &["a1", "a2", "b1", "-1", "a3", "b2"]).await;
+    let first = assert_are(receive_all(&f).await, &["a1", "b1", "-1"]);
     assert_eq!(f.count().await, 6);
     f.delete(&first[0]).await.expect("delete");
-    let second = Fixture::assert_are(f.visible().await, &["a2"]);
+    let second = assert_are(receive_all(&f).await, &["a2"]);
     f.delete(&first[2]).await.expect("delete");
     f.assert_nothing_visible().await;
     f.delete(&first[1]).await.expect("delete");
     f.delete(&second[0]).await.expect("delete");
-    let third = Fixture::assert_are(f.visible().await, &["a3", "b2"]);
+    let third = assert_are(receive_all(&f).await, &["a3", "b2"]);
     for message in &third {
         f.delete(message).await.expect("delete");
     }
-    f.put_all(&["a4"]).await;
-    Fixture::assert_are(f.visible().await, &["a4"]);
+    put_all(&f, &["a4"]).await;
+    assert_are(receive_all(&f).await, &["a4"]);
 }
 
 pub(super) async fn the_next_has_the_place_of_its_put(f: Fixture) {
-    f.put_all(&["a1", "a2", "-1", "a3"]).await;
+    put_all(&f, &["a1", "a2", "-1", "a3"]).await;
     let first = f.receive_one().await;
     f.delete(&first).await.expect("delete");
-    let second = Fixture::assert_are(vec![f.receive_one().await], &["a2"]);
+    let second = assert_are(vec![f.receive_one().await], &["a2"]);
     f.delete(&second[0]).await.expect("delete");
-    Fixture::assert_are(f.visible().await, &["-1", "a3"]);
+    assert_are(receive_all(&f).await, &["-1", "a3"]);
 }
 
 pub(super) async fn a_retry_keeps_its_place_and_delays_its_group_only(f: Fixture) {
-    f.put_all(&["a1", "a2", "b1"]).await;
+    put_all(&f, &["a1", "a2", "b1"]).await;
     let first = f.receive_one().await;
     let (id, receipt) = (&first.id, &first.receipt);
     let place = PutBackPlace::After(2 * f.lease);
     let put_back = f.backend.put_back(&f.queue, id, receipt, place, None).await;
     put_back.expect("put back");
-    Fixture::assert_are(f.visible().await, &["b1"]);
+    assert_are(receive_all(&f).await, &["b1"]);
     f.advance(2 * f.lease).await;
-    let again = Fixture::assert_are(f.visible().await, &["a1"]);
+    let again = assert_are(receive_all(&f).await, &["a1"]);
     f.delete(&again[0]).await.expect("delete");
-    Fixture::assert_are(f.visible().await, &["a2"]);
+    assert_are(receive_all(&f).await, &["a2"]);
 }
 
 pub(super) async fn a_lease_that_ends_passes_the_group_on_with_a_higher_fence(f: Fixture) {
-    f.put_all(&["a1", "a2"]).await;
+    put_all(&f, &["a1", "a2"]).await;
     let mut fences = Vec::new();
     for _ in 0..3 {
         let first = f.receive_one().await;
@@ -115,9 +116,9 @@ pub(super) async fn a_lease_that_ends_passes_the_group_on_with_a_higher_fence(f:
     assert_eq!(text(&second.body), "a2");
     fences.push(second.fence.expect("it has a group"));
     f.delete(&second).await.expect("delete");
-    f.put_all(&["-1"]).await;
+    put_all(&f, &["-1"]).await;
     assert_eq!(f.receive_one().await.fence, None);
-    f.put_all(&["a3"]).await;
+    put_all(&f, &["a3"]).await;
     fences.push(f.receive_one().await.fence.expect("it has a group"));
     assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
 }
@@ -136,7 +137,7 @@ pub(super) async fn an_expired_message_passes_the_group_on(f: Fixture) {
     let first = f.receive_one().await;
     f.delete(&first).await.expect("delete");
     f.advance(f.lease).await;
-    Fixture::assert_are(f.visible().await, &["a3"]);
+    assert_are(receive_all(&f).await, &["a3"]);
 }
 
 pub(super) async fn a_message_that_expires_while_it_is_hidden_passes_the_group_on(f: Fixture) {
@@ -152,13 +153,13 @@ pub(super) async fn a_message_that_expires_while_it_is_hidden_passes_the_group_o
             put_back.await.expect("put back");
         }
         f.advance(2 * f.lease).await;
-        let second = Fixture::assert_are(f.visible().await, &["a2"]);
+        let second = assert_are(receive_all(&f).await, &["a2"]);
         f.delete(&second[0]).await.expect("delete");
     }
 }
 
 pub(super) async fn a_receipt_of_a_message_behind_stays_valid_when_it_is_the_first(f: Fixture) {
-    f.put_all(&["a1"]).await;
+    put_all(&f, &["a1"]).await;
     let [second, third] = [
         f.put_message(in_group("a", "a2")).await,
         f.put_message(in_group("a", "a3")).await,
@@ -170,7 +171,7 @@ pub(super) async fn a_receipt_of_a_message_behind_stays_valid_when_it_is_the_fir
     let at_once = PutBackPlace::After(Duration::ZERO);
     let changed = f.backend.put_back(&f.queue, id, receipt, at_once, body);
     changed.await.expect("changed");
-    let second = Fixture::assert_are(f.visible().await, &["a2'"]);
+    let second = assert_are(receive_all(&f).await, &["a2'"]);
     f.delete(&second[0]).await.expect("delete");
     f.backend
         .delete(&f.queue, &third.id, &third.receipt)
@@ -185,11 +186,11 @@ pub(super) async fn many_expired_messages_of_a_group_hide_nothing_behind_them(f:
         let message = in_group("a", "over").with_time_to_live(TimeToLive::After(f.lease / 2));
         f.put_message(message).await;
     }
-    f.put_all(&["a1", "b1"]).await;
+    put_all(&f, &["a1", "b1"]).await;
     f.advance(f.lease).await;
-    let mut received = f.visible().await;
+    let mut received = receive_all(&f).await;
     received.sort_by(|one, other| one.body.cmp(&other.body));
-    Fixture::assert_are(received, &["a1", "b1"]);
+    assert_are(received, &["a1", "b1"]);
 }
 
 pub(super) async fn a_long_backlog_of_one_group_hides_no_other(f: Fixture) {
@@ -199,26 +200,26 @@ pub(super) async fn a_long_backlog_of_one_group_hides_no_other(f: Fixture) {
     }
     let first = f.receive_for(8, LONG).await;
     assert_eq!(first.len(), 1);
-    f.put_all(&["b1"]).await;
-    Fixture::assert_are(f.receive_for(8, LONG).await, &["b1"]);
+    put_all(&f, &["b1"]).await;
+    assert_are(f.receive_for(8, LONG).await, &["b1"]);
 }
 
 pub(super) async fn the_delay_of_a_message_behind_counts_from_its_put(f: Fixture) {
-    f.put_all(&["a1"]).await;
+    put_all(&f, &["a1"]).await;
     let delayed = in_group("a", "a2").with_delay(2 * f.lease);
     f.put_message(delayed).await;
-    f.put_all(&["a3"]).await;
+    put_all(&f, &["a3"]).await;
     let first = f.receive_for(1, 4 * f.lease).await;
     f.advance(f.lease).await;
     f.delete(&first[0]).await.expect("delete");
     f.assert_nothing_visible().await;
     f.advance(f.lease).await;
-    Fixture::assert_are(f.visible().await, &["a2"]);
+    assert_are(receive_all(&f).await, &["a2"]);
 }
 
 pub(super) async fn what_is_undone_leaves_the_group_as_it_was(f: Fixture) {
-    f.put_all(&["a1", "a2", "-1"]).await;
-    let received = Fixture::assert_are(f.visible().await, &["a1", "-1"]);
+    put_all(&f, &["a1", "a2", "-1"]).await;
+    let received = assert_are(receive_all(&f).await, &["a1", "-1"]);
     f.delete(&received[1]).await.expect("delete");
     let delete = |message: &ReceivedMessage| Op::Delete {
         queue: f.queue.clone(),
@@ -236,13 +237,13 @@ pub(super) async fn what_is_undone_leaves_the_group_as_it_was(f: Fixture) {
     f.assert_nothing_visible().await;
     let with_next = [put("a4"), delete(&received[0])].into_iter().collect();
     f.backend.apply(with_next).await.expect("applied");
-    let second = Fixture::assert_are(f.visible().await, &["a2"]);
+    let second = assert_are(receive_all(&f).await, &["a2"]);
     f.delete(&second[0]).await.expect("delete");
-    Fixture::assert_are(f.visible().await, &["a4"]);
+    assert_are(receive_all(&f).await, &["a4"]);
 }
 
 pub(super) async fn an_update_leaves_the_others_behind(f: Fixture) {
-    f.put_all(&["a1", "a2"]).await;
+    put_all(&f, &["a1", "a2"]).await;
     let first = f.receive_one().await;
     let (id, receipt) = (&first.id, &first.receipt);
     let lease = f
@@ -254,13 +255,13 @@ pub(super) async fn an_update_leaves_the_others_behind(f: Fixture) {
     let kept = PutBackPlace::Kept;
     let put_back = f.backend.put_back(&f.queue, id, &lease.receipt, kept, None);
     put_back.await.expect("put back");
-    let again = Fixture::assert_are(f.visible().await, &["a1'"]);
+    let again = assert_are(receive_all(&f).await, &["a1'"]);
     f.delete(&again[0]).await.expect("delete");
-    Fixture::assert_are(f.visible().await, &["a2"]);
+    assert_are(receive_all(&f).await, &["a2"]);
 }
 
 pub(super) async fn messages_behind_are_shown_and_can_be_removed(f: Fixture) {
-    f.put_all(&["a1", "a2"]).await;
+    put_all(&f, &["a1", "a2"]).await;
     let delay = 4 * f.lease;
     f.put_message(in_group("a", "a3").with_delay(delay)).await;
     let peeked = f.backend.peek(&f.queue, 8).await.expect("peek");
@@ -288,25 +289,25 @@ pub(super) async fn messages_behind_are_shown_and_can_be_removed(f: Fixture) {
         removed.await.expect("delete");
     }
     f.advance(delay).await;
-    Fixture::assert_are(f.visible().await, &["a3"]);
+    assert_are(receive_all(&f).await, &["a3"]);
 }
 
 pub(super) async fn a_cleared_queue_has_no_groups(f: Fixture) {
-    f.put_all(&["a1", "a2"]).await;
+    put_all(&f, &["a1", "a2"]).await;
     f.receive_one().await;
     f.backend.clear(&f.queue).await.expect("clear");
-    f.put_all(&["a3", "a4"]).await;
-    Fixture::assert_are(f.visible().await, &["a3"]);
+    put_all(&f, &["a3", "a4"]).await;
+    assert_are(receive_all(&f).await, &["a3"]);
     f.backend.delete_queue(&f.queue).await.expect("delete");
     f.create(&f.queue).await;
-    f.put_all(&["a5", "a6"]).await;
-    Fixture::assert_are(f.visible().await, &["a5"]);
+    put_all(&f, &["a5", "a6"]).await;
+    assert_are(receive_all(&f).await, &["a5"]);
 }
 
 pub(super) async fn groups_of_two_queues_are_two(f: Fixture) {
     let other = f.store.queue("bills");
     f.create(&other).await;
-    f.put_all(&["a1"]).await;
+    put_all(&f, &["a1"]).await;
     let put = f.backend.put(&other, in_group("a", "bill")).await;
     put.expect("put");
     f.receive_one().await;
@@ -315,7 +316,7 @@ pub(super) async fn groups_of_two_queues_are_two(f: Fixture) {
 }
 
 pub(super) async fn groups_survive_like_messages(f: Fixture) {
-    f.put_all(&["a1", "a2", "a3"]).await;
+    put_all(&f, &["a1", "a2", "a3"]).await;
     let first = f.receive_for(1, LONG).await;
     let f = f.reopen().await;
     if !f
@@ -331,14 +332,14 @@ pub(super) async fn groups_survive_like_messages(f: Fixture) {
     f.delete(&first[0]).await.expect("delete");
     let other = f.store.second_client().await;
     let second = other.receive(&f.queue, 8, LONG).await.expect("receive");
-    let second = Fixture::assert_are(second, &["a2"]);
+    let second = assert_are(second, &["a2"]);
     assert!(
         second[0].fence > first[0].fence,
         "{second:?} after {first:?}"
     );
     other.put(&f.queue, in_group("a", "a4")).await.expect("put");
     f.delete(&second[0]).await.expect("delete");
-    Fixture::assert_are(f.visible().await, &["a3"]);
+    assert_are(receive_all(&f).await, &["a3"]);
 }
 
 pub(super) async fn the_text_of_a_group_is_checked(f: Fixture) {
@@ -351,7 +352,7 @@ pub(super) async fn the_text_of_a_group_is_checked(f: Fixture) {
         f.put_message(in_group(right, "x")).await;
         f.put_message(in_group(right, "y")).await;
     }
-    Fixture::assert_are(f.visible().await, &["x"; 4]);
+    assert_are(receive_all(&f).await, &["x"; 4]);
 }
 
 pub(super) async fn many_groups_and_long_backlogs_keep_their_order(f: Fixture) {

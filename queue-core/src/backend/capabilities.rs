@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::groups::{GroupLimit, Groups, MAX_GROUP, NO_GROUPS};
 use super::messages::{MAX_ITEMS, NewMessage, TimeToLive};
 use super::ops::{ApplyError, Op};
 use super::queues::{Metadata, PageMark};
@@ -62,16 +63,6 @@ pub enum BodyForm {
     Bytes,
     /// A body contains text that XML can carry. Bodies that XML cannot carry must be encoded as Base64.
     Text,
-}
-
-/// Whether messages can have [groups](super::NewMessage::group).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Groups {
-    /// The messages of a group are received in the order of their puts, one at a time.
-    Supported,
-    /// A put with a group fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
-    Unsupported,
 }
 
 /// Whether messages can have [attachments](super::Attachment).
@@ -203,12 +194,6 @@ impl Capabilities {
         }
     }
 }
-
-/// What a storage without [groups](Groups) says of messages that have one.
-pub const NO_GROUPS: &str = "this storage keeps no order of groups; use one listener with `one_at_a_time_by`, in one process";
-
-/// The longest [group](super::NewMessage::group), in bytes.
-pub const MAX_GROUP: usize = 1024;
 
 /// The longest time to live of a message: that of Azure, 68 years.
 pub const MAX_TIME_TO_LIVE: Duration = Duration::from_secs(i32::MAX as u64);
@@ -372,16 +357,21 @@ impl Limits<'_> {
         body.map_or(Ok(()), |length| self.check_body(length, max_body))
     }
 
-    /// Checks the size of a queue's metadata.
+    /// Checks a queue's metadata.
     ///
     /// # Errors
-    /// If the metadata is above the limit.
+    /// If the metadata is above the limit, or has a [`GROUP_LIMIT`](super::GROUP_LIMIT) that is invalid, or that the storage
+    /// cannot keep.
     pub fn check_metadata(&self, metadata: &Metadata) -> Result<()> {
         let (size, largest) = (metadata.size(), self.capabilities.max_metadata);
         if size > largest {
             return Err(self.invalid(format!(
                 "names and values of the metadata have {size} bytes; the maximum is {largest}"
             )));
+        }
+        let limit = GroupLimit::of(metadata).map_err(|error| self.invalid(error.to_string()))?;
+        if limit.is_some() && self.capabilities.groups == Groups::Unsupported {
+            return Err(self.error(ErrorKind::Unsupported, NO_GROUPS.to_owned()));
         }
         Ok(())
     }

@@ -19,6 +19,7 @@
 mod capabilities;
 mod contract;
 mod forward;
+mod groups;
 mod messages;
 mod ops;
 mod placed;
@@ -28,10 +29,13 @@ mod sharded;
 mod transactions;
 
 pub use capabilities::{
-    Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, Groups, Limits,
-    MAX_GROUP, MAX_TIME_TO_LIVE, NO_GROUPS, Places, StaleReceipts, check_ops, parse_max_delay,
+    Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, Limits,
+    MAX_TIME_TO_LIVE, Places, StaleReceipts, check_ops, parse_max_delay,
 };
 pub use contract::{Backend, BackendExt};
+pub use groups::{
+    GROUP_LIMIT, GROUPS_IN_USE, GroupLimit, Groups, InvalidGroupLimit, MAX_GROUP, NO_GROUPS,
+};
 pub use messages::{
     Attachment, AttachmentPart, ItemSet, Lease, MAX_ITEMS, NewMessage, PeekedMessage, PopReceipt,
     PutReceipt, ReceivedMessage, StorageId, TimeToLive,

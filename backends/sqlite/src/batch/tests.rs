@@ -3,6 +3,7 @@ use queue_core::QueueName;
 use queue_core::backend::{ItemSet, NewMessage};
 
 use super::*;
+use crate::rows::messages::Change;
 use crate::rows::stored::{Handle, Placed, Stored};
 use crate::rows::tables::Steps;
 
@@ -128,7 +129,7 @@ fn receives_have_batches_of_their_own() {
         one(Step::Update {
             queue,
             handle,
-            visibility: Some(Duration::from_secs(30)),
+            change: Change::Renew(Duration::from_secs(30)),
             body: None,
         })
     };

@@ -332,7 +332,7 @@ impl Examination<'_, '_> {
         })
     }
 
-    /// Finds rows of groups without a message, and groups whose first message is not the one that can be received.
+    /// Finds rows of groups without a message, and messages that lie behind others or do not, and should not or should.
     fn groups(&mut self) -> Result<()> {
         let lost =
             "SELECT seq, 0 FROM queue_grouped WHERE seq NOT IN (SELECT seq FROM queue_messages)";
@@ -342,11 +342,16 @@ impl Examination<'_, '_> {
         if !self.schedule_is_whole {
             return Ok(());
         }
-        let wrong = format!(
-            "SELECT seq, min(seq) OVER (PARTITION BY g.queue, name) = seq AS is_first, visible_at = {BEHIND} AS is_behind \
+        // Of a group that takes turns, all lie behind if it is nobody's turn for ever.
+        let placed = format!(
+            "SELECT seq, visible_at = {BEHIND} AS is_behind, state, \
+             min(seq) OVER (PARTITION BY g.queue, name, state IS NULL) = seq AS is_first, \
+             min(visible_at) OVER (PARTITION BY g.queue, name) = {BEHIND} AS is_stuck \
              FROM queue_grouped g JOIN queue_schedule USING (seq) WHERE g.queue IN (SELECT id FROM queue_queues)"
         );
-        let wrong = format!("SELECT seq, 0 FROM ({wrong}) WHERE is_first = is_behind");
+        let wrong = format!(
+            "SELECT seq, 0 FROM ({placed}) WHERE is_behind = iif(state IS NULL, is_first, state <> 1) OR is_stuck"
+        );
         self.add_all(ProblemKind::Schedule, &wrong, |seq, _| {
             format!("number {seq} is not in its place in its group")
         })

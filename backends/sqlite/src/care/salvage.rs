@@ -317,11 +317,11 @@ fn copy_groups(source: &Connection, target: &Connection) -> Result<()> {
         return Ok(());
     }
     let mut insert = target.prepare(
-        "INSERT OR IGNORE INTO queue_grouped SELECT seq, queue, ?2, ?3 FROM queue_messages WHERE seq = ?1",
+        "INSERT OR IGNORE INTO queue_grouped SELECT seq, queue, ?2, ?3, ?4 FROM queue_messages WHERE seq = ?1",
     )?;
-    Rows::of(source, "queue_grouped", "seq", "seq, name, place")?.each(|row| {
+    Rows::of(source, "queue_grouped", "seq", "seq, name, place, state")?.each(|row| {
         let (seq, name, place): (i64, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        insert.execute(params![seq, name, place])?;
+        insert.execute(params![seq, name, place, row.get::<_, Option<i64>>(3)?])?;
         Ok(())
     })?;
     let last = source.query_row("SELECT last FROM queue_fence", [], |row| {
@@ -332,7 +332,7 @@ fn copy_groups(source: &Connection, target: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Makes the first message of each group the one that can be received, after messages or rows of groups were lost. Returns
+/// Makes those messages of each group visible whose turn it is, after messages or rows of groups were lost. Returns
 /// the number of messages whose group is lost, which are received without their order.
 fn restore_groups(target: &Connection) -> Result<usize> {
     let ungrouped = target.execute(
@@ -342,11 +342,22 @@ fn restore_groups(target: &Connection) -> Result<usize> {
     )?;
     target.execute(
         "UPDATE queue_schedule SET visible_at = CASE \
-            WHEN seq NOT IN (SELECT min(seq) FROM queue_grouped GROUP BY queue, name) THEN ?1 \
+            WHEN seq NOT IN (SELECT min(seq) FROM queue_grouped WHERE state IS NULL GROUP BY queue, name) THEN ?1 \
             WHEN visible_at = ?1 THEN (SELECT place FROM queue_grouped g WHERE g.seq = queue_schedule.seq) \
             ELSE visible_at END \
-         WHERE seq IN (SELECT seq FROM queue_grouped)",
+         WHERE seq IN (SELECT seq FROM queue_grouped WHERE state IS NULL)",
         [BEHIND],
+    )?;
+    // Where groups take turns, what does not lie behind counts as received.
+    target.execute(
+        "UPDATE queue_grouped SET state = iif(visible_at = ?1, 1, 2) FROM queue_schedule s \
+         WHERE s.seq = queue_grouped.seq AND state IS NOT NULL",
+        [BEHIND],
+    )?;
+    target.execute(
+        "INSERT INTO queue_turns SELECT DISTINCT queue, name, latest FROM queue_grouped, queue_store \
+         WHERE state IS NOT NULL",
+        [],
     )?;
     Ok(ungrouped)
 }

@@ -1,5 +1,6 @@
-//! The messages with a group: the first of each group, by number, is scheduled as any message is, the others for
-//! [`BEHIND`]. The file's own triggers make the next one visible, whatever removes the first.
+//! The messages with a group. In a queue whose groups keep their order, the first of each group, by number, is scheduled as
+//! any message is, the others for [`BEHIND`]; where groups have a limit, as many as may be received at once. The file's own
+//! triggers make the next one visible, whatever removes a message: see `version_6.sql`.
 
 use queue_core::store_clock::BEHIND;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -10,13 +11,33 @@ use crate::rows::stored::{Placed, Stored};
 
 /// The statements on groups, within a transaction.
 pub(crate) struct Groups<'c> {
+    any_on: Lazy<'c>,
     any: Lazy<'c>,
     add: Lazy<'c>,
-    has: Lazy<'c>,
-    place: Lazy<'c>,
+    find: Lazy<'c>,
     expiry: Lazy<'c>,
     set_place: Lazy<'c>,
+    receive: Lazy<'c>,
+    lay_behind: Lazy<'c>,
+    turn: Lazy<'c>,
+    all_turns: Lazy<'c>,
     fence: Lazy<'c>,
+}
+
+/// What is known of a message that has a group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grouped {
+    /// When the message becomes visible once it does not lie behind others.
+    pub(crate) place: i64,
+    /// `None` if its group keeps its order.
+    pub(crate) turn: Option<Turn>,
+}
+
+/// The state of a message in a group that takes turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Unreceived,
+    Received,
 }
 
 /// Returns when a message would be visible without its group, if it lies behind another.
@@ -35,29 +56,66 @@ impl<'c> Groups<'c> {
     pub(crate) fn new(connection: &'c Connection) -> Self {
         let prepare = |sql| Lazy::new(connection, sql);
         Self {
+            any_on: prepare("SELECT 1 FROM queue_grouped WHERE queue = ?1 LIMIT 1"),
             any: prepare("SELECT 1 FROM queue_grouped WHERE queue = ?1 AND name = ?2 LIMIT 1"),
             add: prepare(
-                "INSERT INTO queue_grouped (seq, queue, name, place) VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO queue_grouped (seq, queue, name, place, state) VALUES (?1, ?2, ?3, ?4, \
+                 (SELECT 1 FROM queue_queues WHERE id = ?2 AND metadata ->> '$.grouplimit' <> 'order')) \
+                 RETURNING state IS NOT NULL",
             ),
-            has: prepare("SELECT 1 FROM queue_grouped WHERE seq = ?1"),
-            place: prepare("SELECT place FROM queue_grouped WHERE seq = ?1"),
+            find: prepare("SELECT place, state FROM queue_grouped WHERE seq = ?1"),
             expiry: prepare("SELECT expires_at FROM queue_messages WHERE seq = ?1"),
             set_place: prepare("UPDATE queue_grouped SET place = ?2 WHERE seq = ?1"),
+            receive: prepare("UPDATE queue_grouped SET place = ?2, state = 2 WHERE seq = ?1"),
+            lay_behind: prepare("UPDATE queue_grouped SET place = ?2, state = 1 WHERE seq = ?1"),
+            turn: prepare(
+                "INSERT INTO queue_turns SELECT queue, name, ?2 FROM queue_grouped WHERE seq = ?1",
+            ),
+            all_turns: prepare(
+                "INSERT INTO queue_turns SELECT DISTINCT queue, name, ?2 FROM queue_grouped \
+                 WHERE queue = ?1 AND state IS NOT NULL",
+            ),
             fence: prepare("UPDATE queue_fence SET last = max(last + ?1, ?2) RETURNING last"),
         }
     }
 
-    /// Adds a message to its group. Returns when the message becomes visible that would at `place` if it were alone.
-    pub(crate) fn add(&mut self, seq: i64, queue: i64, group: &str, place: i64) -> Result<i64> {
-        let is_behind = self.any.exists(params![queue, group])?;
-        self.add.execute(params![seq, queue, group, place])?;
-        Ok(if is_behind { BEHIND } else { place })
+    /// Whether there are messages with groups on a queue.
+    pub(crate) fn are_on(&mut self, queue: i64) -> Result<bool> {
+        Ok(self.any_on.exists([queue])?)
     }
 
-    /// Returns when a message becomes visible, or became visible, as the first of its group; `None` if it has none.
-    pub(crate) fn place(&mut self, seq: i64) -> Result<Option<i64>> {
-        let place = self.place.query_row([seq], |row| row.get(0));
-        Ok(place.optional()?)
+    /// Adds a message to its group. Returns when it is to be scheduled if it would be visible at `place` without the group,
+    /// and whether [its turn](Self::turn) is to be decided once it is.
+    pub(crate) fn add(
+        &mut self,
+        seq: i64,
+        queue: i64,
+        group: &str,
+        place: i64,
+    ) -> Result<(i64, bool)> {
+        let is_behind = self.any.exists(params![queue, group])?;
+        let row = params![seq, queue, group, place];
+        let takes_turns = self.add.query_row(row, |row| row.get(0))?;
+        let visible_at = if takes_turns || is_behind {
+            BEHIND
+        } else {
+            place
+        };
+        Ok((visible_at, takes_turns))
+    }
+
+    /// Returns what is known of a message; `None` if it has no group.
+    pub(crate) fn find(&mut self, seq: i64) -> Result<Option<Grouped>> {
+        let found = self.find.query_row([seq], |row| {
+            let state: Option<i64> = row.get(1)?;
+            let turn = state.map(|state| match state {
+                2 => Turn::Received,
+                _ => Turn::Unreceived,
+            });
+            let place = row.get(0)?;
+            Ok(Grouped { place, turn })
+        });
+        Ok(found.optional()?)
     }
 
     /// Returns when a message expires.
@@ -72,9 +130,28 @@ impl<'c> Groups<'c> {
         Ok(())
     }
 
-    /// Whether a message has a group.
-    pub(crate) fn has_group(&mut self, seq: i64) -> Result<bool> {
-        Ok(self.has.exists([seq])?)
+    /// Records the receive of a message whose group takes turns, and decides whose turn is next.
+    pub(crate) fn receive(&mut self, seq: i64, now: i64) -> Result<()> {
+        self.receive.execute([seq, now])?;
+        Ok(())
+    }
+
+    /// Records that a message lies behind others now, to become visible at `place`. Its turn is to be decided.
+    pub(crate) fn lay_behind(&mut self, seq: i64, place: i64) -> Result<()> {
+        self.lay_behind.execute([seq, place])?;
+        Ok(())
+    }
+
+    /// Decides whose turn it is in the group of a message.
+    pub(crate) fn turn(&mut self, seq: i64, now: i64) -> Result<()> {
+        self.turn.execute([seq, now])?;
+        Ok(())
+    }
+
+    /// Decides whose turn it is in all groups of a queue.
+    pub(crate) fn all_turns(&mut self, queue: i64, now: i64) -> Result<()> {
+        self.all_turns.execute([queue, now])?;
+        Ok(())
     }
 
     /// Returns the highest of so many fence numbers in a row, which are higher than all before.

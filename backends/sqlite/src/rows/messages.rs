@@ -4,27 +4,26 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Completion, ItemSet, PackItem};
+use queue_core::backend::{Completion, ItemSet, PackItem, PutBackPlace};
 use queue_core::internal::as_u32;
 use queue_core::store_clock::{BEHIND, after, lifespan};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::{Failure, Result};
 use crate::rows::attachments::{Attachments, Items};
-use crate::rows::groups::Groups;
+use crate::rows::groups::{Groups, Turn};
 use crate::rows::queues::Counts;
 use crate::rows::schema::Lazy;
-use crate::rows::stored::{Handle, Parcel, Placed, Probe, Stored, may_have_group};
+use crate::rows::stored::{Handle, Parcel, Placed, Probe, Updated, may_have_group};
 
-/// The number of expired messages that one claim removes before it gives up.
-const MAX_EXPIRED: usize = 4096;
+mod claim;
 
 /// The statements that change messages, within a transaction.
 pub(crate) struct Messages<'c> {
     pub(crate) counts: Counts<'c>,
     pub(crate) attachments: Attachments<'c>,
     items: Items<'c>,
-    groups: Groups<'c>,
+    pub(super) groups: Groups<'c>,
     /// Set while a transaction reads around damage.
     pub(crate) probe: Option<Rc<Probe>>,
     /// The number of the message that was put last, if any was.
@@ -44,6 +43,13 @@ pub(crate) struct Messages<'c> {
     inserted: Lazy<'c>,
     held: Lazy<'c>,
     renewed: Lazy<'c>,
+}
+
+/// What an update does to a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change {
+    Renew(Duration),
+    PutBack(PutBackPlace),
 }
 
 /// The key of a message in the schedule.
@@ -137,8 +143,10 @@ impl<'c> Messages<'c> {
         let row = params![queue, salt, now, expires_at, body, checksum];
         placed.seq = self.insert.insert(row)?;
         self.check_number(queue, placed.seq, salt)?;
+        let mut takes_turns = false;
         if let Some(group) = &message.group {
-            placed.visible_at = self.groups.add(placed.seq, queue, group, visible_at)?;
+            (placed.visible_at, takes_turns) =
+                self.groups.add(placed.seq, queue, group, visible_at)?;
             placed.place = Some(visible_at);
         }
         self.schedule.execute(params![
@@ -149,6 +157,9 @@ impl<'c> Messages<'c> {
             0,
             expires_at
         ])?;
+        if takes_turns {
+            self.groups.turn(placed.seq, now)?;
+        }
         self.counts.put(queue);
         if expires_at.is_some() {
             self.counts.expect_expiry(queue)?;
@@ -172,160 +183,36 @@ impl<'c> Messages<'c> {
         Ok(self.any_visible.exists(params![queue, now])?)
     }
 
-    /// Leases the first visible messages, each until the next time of `leases`. Returns as many as requested, or all
-    /// visible ones; `None` if the first [`MAX_EXPIRED`] have all expired, so that no other is known yet.
-    pub(crate) fn claim(
-        &mut self,
-        queue: i64,
-        leases: &mut dyn Iterator<Item = i64>,
-        max: usize,
-        now: i64,
-    ) -> Result<Option<Vec<Stored>>> {
-        let mut claimed = self.claim_without_fences(queue, leases, max, now)?;
-        let of_groups = claimed.iter_mut().flatten();
-        let of_groups: Vec<_> = of_groups.filter_map(|one| one.fence.as_mut()).collect();
-        if !of_groups.is_empty() {
-            let many = of_groups.len() as i64;
-            let first = self.groups.last_fence(many, now)? - many + 1;
-            for (fence, number) in of_groups.into_iter().zip(first..) {
-                *fence = number.unsigned_abs();
-            }
-        }
-        Ok(claimed)
-    }
-
-    fn claim_without_fences(
-        &mut self,
-        queue: i64,
-        leases: &mut dyn Iterator<Item = i64>,
-        max: usize,
-        now: i64,
-    ) -> Result<Option<Vec<Stored>>> {
-        let mut claimed = Vec::new();
-        let mut expired = 0;
-        loop {
-            let wanted = max - claimed.len();
-            let found = self.first_visible(queue, now, wanted)?;
-            let mut all = found.len() < wanted && (self.probe.is_none() || found.is_empty());
-            self.unschedule_all(queue, &found)?;
-            for mut message in found {
-                if message.placed.expires_at.is_some_and(|at| at <= now) {
-                    self.counts.removed(queue);
-                    self.remove_body(message.placed.seq)?;
-                    expired += 1;
-                    // The next one of its group is visible now.
-                    all &= !may_have_group(message.placed.salt);
-                } else {
-                    let until = leases.next().expect("a lease for each of `max` messages");
-                    let Placed {
-                        seq,
-                        salt,
-                        expires_at,
-                        ..
-                    } = message.placed;
-                    let has_group = may_have_group(salt) && self.groups.has_group(seq)?;
-                    // The numbers are given to all at once.
-                    message.fence = has_group.then_some(0);
-                    let until = match expires_at {
-                        Some(expires_at) if has_group => until.min(expires_at),
-                        _ => until,
-                    };
-                    self.lease(queue, &mut message, until)?;
-                    // Messages not received before have no deleted items.
-                    if message.dequeue_count > 1 {
-                        message.deleted_items = self.deleted_items(&message)?;
-                    }
-                    claimed.push(message);
-                }
-            }
-            if all || claimed.len() == max {
-                return Ok(Some(claimed));
-            }
-            // The probe does not see what this transaction has changed.
-            if expired >= MAX_EXPIRED || self.probe.is_some() {
-                return Ok((!claimed.is_empty()).then_some(claimed));
-            }
-        }
-    }
-
-    /// Returns the deleted items of a message; around damage, none: what cannot be read is handled again.
-    fn deleted_items(&mut self, message: &Stored) -> Result<ItemSet> {
-        let Placed { seq, salt, .. } = message.placed;
-        match self.items.deleted(seq, salt) {
-            Err(failure) if failure.is_damage() && self.probe.is_some() => Ok(ItemSet::default()),
-            deleted => deleted,
-        }
-    }
-
-    fn first_visible(&mut self, queue: i64, now: i64, max: usize) -> Result<Vec<Stored>> {
-        if let Some(probe) = &self.probe {
-            return probe.first_visible(queue, now, max);
-        }
-        let mut rows = self.first_visible.query(params![queue, now, max as i64])?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            found.push(Stored::read(row, now)?);
-        }
-        Ok(found)
-    }
-
-    /// Removes the messages at the start of a queue from the schedule, with one statement. Around damage, each message
-    /// is removed by itself, because one statement would read on after the last.
-    fn unschedule_all(&mut self, queue: i64, found: &[Stored]) -> Result<()> {
-        let (Some(first), Some(last)) = (found.first(), found.last()) else {
-            return Ok(());
-        };
-        let removed = if self.probe.is_some() {
-            let mut removed = 0;
-            for (visible_at, seq) in found.iter().map(Stored::position) {
-                removed += self.unschedule.execute([queue, visible_at, seq])?;
-            }
-            removed
-        } else {
-            let (first, last) = (first.position(), last.position());
-            let range = [queue, first.0, first.1, last.0, last.1];
-            self.unschedule_all.execute(range)?
-        };
-        if removed != found.len() {
-            return Err(Failure::Corrupt("the schedule is not in order"));
-        }
-        Ok(())
-    }
-
-    /// Puts a received message back into the schedule, hidden until `until`.
-    fn lease(&mut self, queue: i64, message: &mut Stored, until: i64) -> Result<()> {
-        message.dequeue_count = message.dequeue_count.saturating_add(1);
-        message.placed.visible_at = until;
-        message.placed.nonce = rand::random();
-        let (placed, count) = (&message.placed, message.dequeue_count);
-        self.schedule.execute(params![
-            queue,
-            until,
-            placed.seq,
-            placed.nonce,
-            count,
-            placed.expires_at
-        ])?;
-        Ok(())
-    }
-
-    /// Makes a message visible after `visibility`, or at once in its place. Returns the time and the new nonce.
+    /// Renews a lease, or puts a message back. Returns the time and the nonce of the new receipt, and when the message
+    /// becomes visible unless it lies behind others.
     pub(crate) fn update(
         &mut self,
         queue: i64,
         handle: Handle,
-        visibility: Option<Duration>,
+        change: Change,
         body: Option<&(Bytes, i64)>,
         now: i64,
-    ) -> Result<(i64, i64)> {
-        let visible_at = match visibility {
-            Some(visibility) => after(now, visibility),
-            None => self.place(handle, now)?,
+    ) -> Result<Updated> {
+        let place = match change {
+            Change::Renew(time) | Change::PutBack(PutBackPlace::After(time)) => after(now, time),
+            Change::PutBack(PutBackPlace::Kept) => self.place(handle, now)?,
         };
         let handle = self.followed(queue, handle)?;
         let nonce = rand::random();
-        let place = self.hidden_until(handle, visible_at)?;
-        let is_behind = handle.visible_at == BEHIND;
+        let grouped = match may_have_group(handle.salt) {
+            true => self.groups.find(handle.seq)?,
+            false => None,
+        };
+        let place = match grouped {
+            Some(_) => self.before_expiry(handle, place)?,
+            None => place,
+        };
+        let takes_turn = grouped.is_some_and(|grouped| match grouped.turn {
+            Some(Turn::Received) => matches!(change, Change::PutBack(_)),
+            Some(Turn::Unreceived) => true,
+            None => false,
+        });
+        let is_behind = handle.visible_at == BEHIND || takes_turn;
         let visible_at = if is_behind { BEHIND } else { place };
         let changed = self.reschedule.execute(params![
             queue,
@@ -339,7 +226,10 @@ impl<'c> Messages<'c> {
         if changed == 0 {
             return Err(self.why_not(queue, handle, now)?);
         }
-        if is_behind {
+        if takes_turn {
+            self.groups.lay_behind(handle.seq, place)?;
+            self.groups.turn(handle.seq, now)?;
+        } else if is_behind {
             self.groups.set_place(handle.seq, place)?;
         }
         if let Some((body, checksum)) = body {
@@ -348,7 +238,11 @@ impl<'c> Messages<'c> {
                 return Err(Failure::Corrupt("a scheduled message has no body"));
             }
         }
-        Ok((visible_at, nonce))
+        Ok(Updated {
+            visible_at,
+            nonce,
+            place,
+        })
     }
 
     /// Returns since when a message is visible that is in the place of its insertion. An unreadable message has no
@@ -369,18 +263,15 @@ impl<'c> Messages<'c> {
         if handle.visible_at != BEHIND || self.held.exists(held)? {
             return Ok(handle);
         }
-        let place = self.groups.place(handle.seq)?;
+        let grouped = self.groups.find(handle.seq)?;
         Ok(Handle {
-            visible_at: place.unwrap_or(BEHIND),
+            visible_at: grouped.map_or(BEHIND, |grouped| grouped.place),
             ..handle
         })
     }
 
-    /// Returns until when a message can be hidden: when it expires, one that has a group makes room for the next one.
-    fn hidden_until(&mut self, handle: Handle, time: i64) -> Result<i64> {
-        if !may_have_group(handle.salt) || self.groups.place(handle.seq)?.is_none() {
-            return Ok(time);
-        }
+    /// Returns until when a message that has a group can be hidden: when it expires, it makes room for the next one.
+    fn before_expiry(&mut self, handle: Handle, time: i64) -> Result<i64> {
         let expires_at = self.groups.expiry(handle.seq)?;
         Ok(expires_at.map_or(time, |expires_at| time.min(expires_at)))
     }

@@ -107,12 +107,15 @@ impl<'c> Queues<'c> {
     }
 
     pub(crate) fn metadata(&mut self, queue: &QueueName) -> Result<Metadata> {
-        let (_, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
-        parse_metadata(&metadata)
+        parse_metadata(&self.metadata_text(queue)?)
     }
 
-    pub(crate) fn set_metadata(&mut self, queue: &QueueName, metadata: &str) -> Result<()> {
-        let id = self.id(queue)?;
+    pub(super) fn metadata_text(&mut self, queue: &QueueName) -> Result<String> {
+        let (_, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
+        Ok(metadata)
+    }
+
+    pub(super) fn set_metadata(&mut self, id: i64, metadata: &str) -> Result<()> {
         self.set_metadata.execute(params![id, metadata])?;
         Ok(())
     }

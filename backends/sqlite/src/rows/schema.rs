@@ -27,6 +27,7 @@ use crate::failure::{Failure, Result};
 /// | `queue_attached` | the messages that have an attachment |
 /// | `queue_deleted_items` | the items of packs that were deleted, as bits (version 3); `salt` is that of the message |
 /// | `queue_grouped` | the messages that have a group (version 6), with what makes the next one of a group visible |
+/// | `queue_turns` | a view by which the next message of a group gets its turn, where groups have a limit; `queue_group_limits` is a view of the limits |
 /// | `queue_fence` | the highest fence number of a receive |
 /// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards; a value that ends with a message names it (version 5) |
 const VERSIONS: &[Version] = &[
@@ -88,6 +89,14 @@ pub(crate) const NAMES: &[&str] = &[
     "queue_grouped_removed",
     "queue_grouped_discarded",
     "queue_grouped_next",
+    "queue_grouped_in_turns",
+    "queue_group_limits",
+    "queue_turns",
+    "queue_turns_decided",
+    "queue_turns_stand",
+    "queue_turns_yield",
+    "queue_turns_received",
+    "queue_turns_next",
 ];
 
 /// Reads the layout of a file in which there are queues: a row for [`check_layout`].

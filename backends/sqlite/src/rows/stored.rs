@@ -57,6 +57,15 @@ pub(crate) struct Placed {
     pub(crate) place: Option<i64>,
 }
 
+/// A message that was updated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Updated {
+    pub(crate) visible_at: i64,
+    pub(crate) nonce: i64,
+    /// When the message becomes visible, unless it lies behind others.
+    pub(crate) place: i64,
+}
+
 /// A message that was read.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -83,6 +92,13 @@ impl Placed {
         );
         put.expires_at = self.expires_at.map(timestamp);
         put
+    }
+}
+
+impl Updated {
+    pub(crate) fn into_lease(self) -> Lease {
+        let receipt = pop_receipt(self.visible_at, self.nonce);
+        Lease::new(receipt, timestamp(self.place))
     }
 }
 
@@ -223,10 +239,6 @@ pub(crate) fn storage_id(seq: i64, salt: i64) -> StorageId {
 
 fn pop_receipt(visible_at: i64, nonce: i64) -> PopReceipt {
     PopReceipt::new(format_pair(visible_at, nonce))
-}
-
-pub(crate) fn lease(visible_at: i64, nonce: i64) -> Lease {
-    Lease::new(pop_receipt(visible_at, nonce), timestamp(visible_at))
 }
 
 pub(crate) fn format_pair(a: i64, b: i64) -> String {

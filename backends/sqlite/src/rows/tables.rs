@@ -1,20 +1,18 @@
 //! A change to one message or value, and its execution, on any connection.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{
-    Attachment, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutBackPlace, StorageId, Swap,
+    Attachment, GroupLimit, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap,
 };
 use rusqlite::Connection;
 use smallvec::SmallVec;
 
 use crate::failure::{Failure, Result};
-use crate::rows::messages::Messages;
-use crate::rows::queues::Queues;
+use crate::rows::messages::{Change, Messages};
+use crate::rows::queues::{Queues, parse_metadata};
 use crate::rows::results::Results;
-use crate::rows::stored::{self, Attaching, Handle, MessageRef, Parcel, Placed, checksum};
+use crate::rows::stored::{self, Attaching, Handle, MessageRef, Parcel, Placed, Updated, checksum};
 
 /// A change to one message, or to a recorded value.
 #[derive(Debug)]
@@ -26,8 +24,7 @@ pub(crate) enum Step {
     Update {
         queue: QueueName,
         handle: Handle,
-        /// `None` if the message goes back to its place.
-        visibility: Option<Duration>,
+        change: Change,
         /// The new body and its checksum.
         body: Option<(Bytes, i64)>,
     },
@@ -53,7 +50,7 @@ pub(crate) type Steps = SmallVec<[Step; 1]>;
 #[derive(Debug)]
 pub(crate) enum StepDone {
     Put(Placed),
-    Updated { visible_at: i64, nonce: i64 },
+    Updated(Updated),
     Deleted,
     Swapped,
 }
@@ -85,6 +82,36 @@ impl<'c> Tables<'c> {
         self.queues.clear(queue)
     }
 
+    /// Replaces the metadata of a queue, unless messages are in groups that it would keep in another way.
+    pub(crate) fn set_metadata(
+        &mut self,
+        queue: &QueueName,
+        metadata: &str,
+        now: i64,
+    ) -> Result<()> {
+        let id = self.queues.id(queue)?;
+        // What is damaged sets no limit, and is replaced.
+        let limit = |metadata: &str| {
+            let limit = parse_metadata(metadata).map(|metadata| GroupLimit::of(&metadata));
+            limit
+                .ok()
+                .and_then(Result::ok)
+                .flatten()
+                .unwrap_or_default()
+        };
+        let before = limit(&self.queues.metadata_text(queue)?);
+        let after = limit(metadata);
+        let changes_kind = before.is_in_order() != after.is_in_order();
+        if changes_kind && self.messages.groups.are_on(id)? {
+            return Err(Failure::GroupsInUse);
+        }
+        self.queues.set_metadata(id, metadata)?;
+        if before != after {
+            self.messages.groups.all_turns(id, now)?;
+        }
+        Ok(())
+    }
+
     /// Executes a step, after the put of a message.
     fn step(&mut self, step: &Step, put: Option<MessageRef>, now: i64) -> Result<StepDone> {
         match step {
@@ -103,13 +130,13 @@ impl<'c> Tables<'c> {
             Step::Update {
                 queue,
                 handle,
-                visibility,
+                change,
                 body,
             } => {
                 let queue = self.queues.id(queue)?;
                 self.messages
-                    .update(queue, *handle, *visibility, body.as_ref(), now)
-                    .map(|(visible_at, nonce)| StepDone::Updated { visible_at, nonce })
+                    .update(queue, *handle, *change, body.as_ref(), now)
+                    .map(StepDone::Updated)
             }
             Step::Delete { queue, handle } => {
                 let queue = self.queues.id(queue)?;
@@ -228,14 +255,14 @@ impl Step {
         queue: QueueName,
         id: &StorageId,
         receipt: &PopReceipt,
-        visibility: Option<Duration>,
+        change: Change,
         body: Option<Bytes>,
     ) -> Self {
         let handle = Handle::parse(id, receipt);
         Self::Update {
             queue,
             handle,
-            visibility,
+            change,
             body: body.map(|body| {
                 let checksum = checksum(handle.salt, &body);
                 (body, checksum)
@@ -252,20 +279,14 @@ impl Step {
                 receipt,
                 visibility,
                 body,
-            } => Self::update(queue, &id, &receipt, Some(visibility), body),
+            } => Self::update(queue, &id, &receipt, Change::Renew(visibility), body),
             Op::PutBack {
                 queue,
                 id,
                 receipt,
                 place,
                 body,
-            } => {
-                let delay = match place {
-                    PutBackPlace::Kept => None,
-                    PutBackPlace::After(delay) => Some(delay),
-                };
-                Self::update(queue, &id, &receipt, delay, body)
-            }
+            } => Self::update(queue, &id, &receipt, Change::PutBack(place), body),
             Op::Delete {
                 queue, id, receipt, ..
             } => Self::Delete {
@@ -327,9 +348,7 @@ impl StepDone {
     pub(crate) fn into_outcome(self) -> OpOutcome {
         match self {
             Self::Put(placed) => OpOutcome::Put(placed.into_receipt()),
-            Self::Updated { visible_at, nonce } => {
-                OpOutcome::Updated(stored::lease(visible_at, nonce))
-            }
+            Self::Updated(updated) => OpOutcome::Updated(updated.into_lease()),
             Self::Deleted => OpOutcome::Deleted,
             Self::Swapped => OpOutcome::Swapped,
         }

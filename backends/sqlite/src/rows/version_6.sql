@@ -1,12 +1,16 @@
--- The messages that have a group. All but the first of each group, by number, are scheduled for the year 9999.
+-- The messages that have a group. In a queue whose groups keep their order, the first of each group, by number, is in the
+-- schedule as any message is, and the others are scheduled for the year 9999: they lie behind.
 CREATE TABLE queue_grouped (
     seq INTEGER PRIMARY KEY,
     queue INTEGER NOT NULL,
     name TEXT NOT NULL,
-    -- When the message becomes visible once it is the first.
-    place INTEGER NOT NULL
+    -- When the message becomes visible once it does not lie behind others.
+    place INTEGER NOT NULL,
+    -- Of a queue whose groups take turns: 0 if the message waits in the schedule, 1 if it lies behind, 2 since a receive.
+    state INTEGER
 ) STRICT;
 CREATE INDEX queue_grouped_by_name ON queue_grouped (queue, name);
+CREATE INDEX queue_grouped_in_turns ON queue_grouped (queue, name, state, place) WHERE state IS NOT NULL;
 
 CREATE TABLE queue_fence (single INTEGER PRIMARY KEY CHECK (single = 1), last INTEGER NOT NULL) STRICT;
 INSERT INTO queue_fence VALUES (1, 0);
@@ -19,11 +23,51 @@ END;
 CREATE TRIGGER queue_grouped_discarded AFTER INSERT ON queue_discarded BEGIN
     DELETE FROM queue_grouped WHERE seq = NEW.seq;
 END;
-CREATE TRIGGER queue_grouped_next AFTER DELETE ON queue_grouped BEGIN
+CREATE TRIGGER queue_grouped_next AFTER DELETE ON queue_grouped WHEN OLD.state IS NULL BEGIN
     UPDATE queue_schedule
         SET visible_at = (SELECT place FROM queue_grouped WHERE seq = queue_schedule.seq)
         WHERE queue = OLD.queue AND visible_at = 253402207200000000
             AND seq = (SELECT min(seq) FROM queue_grouped WHERE queue = OLD.queue AND name = OLD.name)
             -- The messages of a queue that was deleted or cleared stay where the removal has found them.
             AND EXISTS (SELECT 1 FROM queue_queues WHERE id = OLD.queue);
+END;
+
+-- How many messages of each group of a queue may be received at once, if groups take turns.
+CREATE VIEW queue_group_limits AS SELECT id AS queue, CASE metadata ->> '$.grouplimit'
+    WHEN 'unlimited' THEN 4294967296
+    ELSE max(1, CAST(coalesce(metadata ->> '$.grouplimit', '1') AS INTEGER)) END AS at_once FROM queue_queues;
+
+-- To insert into this view is to decide, as of a time, whose turn it is in a group. One message waits at most, unless the
+-- leases of others have ended, and it becomes visible after those that are visible at that time.
+CREATE VIEW queue_turns AS SELECT 0 AS queue, '' AS name, 0 AS at;
+CREATE TRIGGER queue_turns_decided INSTEAD OF INSERT ON queue_turns
+WHEN EXISTS (SELECT 1 FROM queue_queues WHERE id = NEW.queue) BEGIN
+    -- What is delayed yields to what is not, and what waits above a limit that was lowered, to nobody.
+    UPDATE queue_grouped SET state = 1 WHERE
+        seq = (SELECT seq FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state = 0
+            ORDER BY place DESC, seq DESC LIMIT 1)
+        AND (place > NEW.at AND place > (SELECT min(place) FROM queue_grouped
+                WHERE queue = NEW.queue AND name = NEW.name AND state = 1)
+            OR (SELECT count(*) FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state IN (0, 2))
+                > (SELECT at_once FROM queue_group_limits WHERE queue = NEW.queue));
+    UPDATE queue_grouped SET state = 0, place = max(place, NEW.at) WHERE
+        seq = (SELECT seq FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state = 1
+            ORDER BY place, seq LIMIT 1)
+        AND NOT EXISTS (SELECT 1 FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state = 0)
+        AND (SELECT count(*) FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state = 2)
+            < (SELECT at_once FROM queue_group_limits WHERE queue = NEW.queue);
+END;
+CREATE TRIGGER queue_turns_stand AFTER UPDATE OF state ON queue_grouped WHEN OLD.state = 1 AND NEW.state = 0 BEGIN
+    UPDATE queue_schedule SET visible_at = NEW.place
+        WHERE queue = NEW.queue AND visible_at = 253402207200000000 AND seq = NEW.seq;
+END;
+CREATE TRIGGER queue_turns_yield AFTER UPDATE OF state ON queue_grouped WHEN OLD.state = 0 AND NEW.state = 1 BEGIN
+    UPDATE queue_schedule SET visible_at = 253402207200000000
+        WHERE queue = NEW.queue AND visible_at = OLD.place AND seq = NEW.seq;
+END;
+CREATE TRIGGER queue_turns_received AFTER UPDATE OF state ON queue_grouped WHEN NEW.state = 2 BEGIN
+    INSERT INTO queue_turns VALUES (NEW.queue, NEW.name, NEW.place);
+END;
+CREATE TRIGGER queue_turns_next AFTER DELETE ON queue_grouped WHEN OLD.state IS NOT NULL BEGIN
+    INSERT INTO queue_turns VALUES (OLD.queue, OLD.name, OLD.place);
 END;

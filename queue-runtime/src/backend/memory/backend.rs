@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Browsing, Capabilities,
-    ConditionalPuts, Created, FoundRecord, Groups, Lease, Metadata, Op, OpOutcome, OpOutcomes, Ops,
-    Page, PageMark, PeekedMessage, Places, PutBackPlace, QueueProperties, ReceivedMessage,
+    ConditionalPuts, Created, FoundRecord, GROUPS_IN_USE, Groups, Lease, Metadata, Op, OpOutcome,
+    OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, QueueProperties, ReceivedMessage,
     StorageId, check_ops,
 };
 use queue_core::idempotency::ResultStore;
@@ -18,7 +18,7 @@ use queue_core::{Clock, Error, ErrorKind, MessageId, Operation, QueueName, Resul
 #[cfg(feature = "testing")]
 use super::history::History;
 use super::results::{Entry, MemoryResults};
-use super::store::{Placed, Store, StoredMessage, StoredQueues};
+use super::store::{Change, Placed, Store, StoredMessage, StoredQueues};
 use super::{browse, store};
 
 /// Queues in this process: the reference model that other backends are compared with.
@@ -193,8 +193,12 @@ impl Backend for MemoryBackend {
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
         let limits = self.capabilities.limits(Operation::SetMetadata, queue);
         limits.check_metadata(metadata)?;
-        self.call(Operation::SetMetadata, queue, |state, _| {
-            state.set_metadata(queue, metadata)
+        let set = self.call(Operation::SetMetadata, queue, |state, now| {
+            state.set_metadata(queue, metadata, now)
+        });
+        set.map_err(|error| match error.kind() {
+            ErrorKind::Conflict => error.with_detail(GROUPS_IN_USE),
+            _ => error,
         })
     }
 
@@ -403,7 +407,7 @@ fn step(
             visibility,
             body,
         } => {
-            let change = (Some(*visibility), body.as_ref());
+            let change = (Change::Renew(*visibility), body.as_ref());
             let (lease, before) = state.update(queue, id, receipt, change, now)?;
             Ok(Done::Updated(lease, before))
         }
@@ -414,11 +418,7 @@ fn step(
             place,
             body,
         } => {
-            let visibility = match place {
-                PutBackPlace::Kept => None,
-                PutBackPlace::After(delay) => Some(*delay),
-            };
-            let change = (visibility, body.as_ref());
+            let change = (Change::PutBack(*place), body.as_ref());
             let (lease, before) = state.update(queue, id, receipt, change, now)?;
             Ok(Done::Updated(lease, before))
         }

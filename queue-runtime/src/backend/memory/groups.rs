@@ -1,57 +1,113 @@
-//! The order of messages with a group: the first one is in the schedule as any message is, the others lie behind it.
+//! The groups of a queue's messages: those that stand are in the schedule as any message is, the others lie behind them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use queue_core::store_clock::BEHIND;
+use queue_core::backend::GroupLimit;
 
-/// The messages of each group of a queue, in the order of their puts.
+/// The messages that have groups.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Groups(HashMap<Arc<str>, BTreeSet<u64>>);
+pub(super) struct Groups {
+    pub(super) limit: GroupLimit,
+    groups: HashMap<Arc<str>, Group>,
+}
+
+/// The messages of one group. The unheld ones by rank and number.
+#[derive(Debug, Clone, Default)]
+struct Group {
+    behind: BTreeSet<(i64, u64)>,
+    /// One at most, but while an undo is under way.
+    waiting: BTreeSet<(i64, u64)>,
+    held: u64,
+}
 
 /// What a message with a group has besides.
 #[derive(Debug, Clone)]
 pub(super) struct Grouped {
     pub(super) group: Arc<str>,
-    /// When the message becomes visible once it is the first.
+    /// When the message becomes visible once it stands.
     pub(super) place: i64,
+    pub(super) stand: Stand,
     /// The number of its last receive.
     pub(super) fence: u64,
 }
 
-impl Groups {
-    /// Adds a message, and returns whether it is the first of its group.
-    pub(super) fn add(&mut self, group: &Arc<str>, number: u64) -> bool {
-        let members = self.0.entry(Arc::clone(group)).or_default();
-        members.insert(number);
-        members.first() == Some(&number)
-    }
-
-    pub(super) fn remove(&mut self, group: &Arc<str>, number: u64) {
-        if let Some(members) = self.0.get_mut(group) {
-            members.remove(&number);
-            if members.is_empty() {
-                self.0.remove(group);
-            }
-        }
-    }
-
-    pub(super) fn first(&self, group: &str) -> Option<u64> {
-        self.0.get(group)?.first().copied()
-    }
-
-    pub(super) fn second(&self, group: &str) -> Option<u64> {
-        self.0.get(group)?.iter().nth(1).copied()
-    }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stand {
+    Behind,
+    Waits,
+    /// Since its last receive, also after the end of its lease.
+    Held,
 }
 
-impl Grouped {
-    /// Returns when a message becomes visible that would at `visible_at` without its group.
-    pub(super) fn stand(&mut self, is_first: bool, visible_at: i64) -> i64 {
-        if visible_at != BEHIND {
-            self.place = visible_at;
+/// The messages of a group that change their stand: the first lies behind, the second waits.
+pub(super) type Turn = (Option<u64>, Option<u64>);
+
+impl Groups {
+    pub(super) fn add(&mut self, grouped: &Grouped, number: u64) {
+        let key = (self.rank(grouped), number);
+        let group = self.groups.entry(Arc::clone(&grouped.group)).or_default();
+        match grouped.stand {
+            Stand::Behind => drop(group.behind.insert(key)),
+            Stand::Waits => drop(group.waiting.insert(key)),
+            Stand::Held => group.held += 1,
         }
-        if is_first { self.place } else { BEHIND }
+    }
+
+    pub(super) fn remove(&mut self, grouped: &Grouped, number: u64) {
+        let key = (self.rank(grouped), number);
+        let Some(group) = self.groups.get_mut(&grouped.group) else {
+            return;
+        };
+        match grouped.stand {
+            Stand::Behind => drop(group.behind.remove(&key)),
+            Stand::Waits => drop(group.waiting.remove(&key)),
+            Stand::Held => group.held -= 1,
+        }
+        if group.held == 0 && group.waiting.is_empty() && group.behind.is_empty() {
+            self.groups.remove(&grouped.group);
+        }
+    }
+
+    /// Decides whose turn it is in a group.
+    pub(super) fn turn(&self, name: &str, now: i64) -> Turn {
+        let Some(group) = self.groups.get(name) else {
+            return (None, None);
+        };
+        let (first, at_once) = (group.behind.first(), self.limit.at_once());
+        let mut waiting = group.waiting.len() as u64;
+        let yields = group.waiting.last().filter(|last| {
+            let is_delayed = last.0 > now && first.is_some_and(|first| first < last);
+            is_delayed || waiting > 1 || group.held + waiting > at_once
+        });
+        waiting -= u64::from(yields.is_some());
+        let stands = first.filter(|_| waiting == 0 && group.held < at_once);
+        (yields.map(|it| it.1), stands.map(|it| it.1))
+    }
+
+    /// Sets the limit, unless there are messages whose order the change would begin or end to keep.
+    pub(super) fn set_limit(&mut self, limit: GroupLimit) -> bool {
+        let is_alike = limit.is_in_order() == self.limit.is_in_order();
+        let is_allowed = is_alike || self.groups.is_empty();
+        if is_allowed {
+            self.limit = limit;
+        }
+        is_allowed
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.groups.clear();
+    }
+
+    pub(super) fn names(&self) -> Vec<Arc<str>> {
+        self.groups.keys().cloned().collect()
+    }
+
+    fn rank(&self, grouped: &Grouped) -> i64 {
+        match self.limit {
+            GroupLimit::InOrder => 0,
+            _ => grouped.place,
+        }
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    Attachment, BrowsedMessage, Created, ItemSet, Lease, Metadata, NewMessage, PeekedMessage,
-    PopReceipt, PutReceipt, QueueProperties, QueueTotals, ReceivedMessage, StorageId,
+    Attachment, BrowsedMessage, Created, GroupLimit, ItemSet, Lease, Metadata, NewMessage,
+    PeekedMessage, PopReceipt, PutBackPlace, PutReceipt, QueueProperties, QueueTotals,
+    ReceivedMessage, StorageId,
 };
 use queue_core::idempotency::WorkKey;
 use queue_core::internal::LockExt as _;
@@ -16,12 +17,15 @@ use queue_core::notify::{LocalNotifier, Writers};
 use queue_core::store_clock::{BEHIND, StoreClock, after, lifespan, timestamp};
 use queue_core::{Clock, ErrorKind, QueueName};
 
-use super::groups::{Grouped, Groups};
+use super::groups::{Grouped, Groups, Stand};
 use super::history::History;
 use super::results::{MemoryResults, MessagePlace};
 
 /// The interval between two sweeps for results that are over, in microseconds.
 const SWEEP_INTERVAL: i64 = 1_000_000;
+
+/// The time of a turn within an undo, which leaves each message in its place.
+const UNDONE: i64 = i64::MIN;
 
 /// An error of which only the kind is known; the backend adds operation and queue.
 pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
@@ -67,6 +71,13 @@ pub(super) struct Placed {
     inserted_at: i64,
     visible_at: i64,
     expires_at: Option<i64>,
+}
+
+/// What an update does to a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change {
+    Renew(Duration),
+    PutBack(PutBackPlace),
 }
 
 #[derive(Debug, Clone)]
@@ -116,10 +127,11 @@ impl StoredQueues {
             Some(queue) if queue.metadata == *metadata => Ok(Created::Existed),
             Some(_) => Err(ErrorKind::QueueExists),
             None => {
-                let queue = StoredQueue {
+                let mut queue = StoredQueue {
                     metadata: metadata.clone(),
                     ..StoredQueue::default()
                 };
+                queue.groups.limit = group_limit(metadata);
                 self.queues.insert(name.clone(), queue);
                 Ok(Created::New)
             }
@@ -143,8 +155,24 @@ impl StoredQueues {
         Ok(QueueProperties::new(queue.metadata.clone(), count).with_totals(totals))
     }
 
-    pub(super) fn set_metadata(&mut self, name: &QueueName, metadata: &Metadata) -> Result<()> {
-        self.queue(name)?.metadata = metadata.clone();
+    /// Replaces the metadata; [`ErrorKind::Conflict`] if messages are in groups that it would keep in another way.
+    pub(super) fn set_metadata(
+        &mut self,
+        name: &QueueName,
+        metadata: &Metadata,
+        now: i64,
+    ) -> Result<()> {
+        let queue = self.queue(name)?;
+        let limit = group_limit(metadata);
+        if limit != queue.groups.limit {
+            if !queue.groups.set_limit(limit) {
+                return Err(ErrorKind::Conflict);
+            }
+            for group in queue.groups.names() {
+                queue.turn(&group, now);
+            }
+        }
+        queue.metadata = metadata.clone();
         Ok(())
     }
 
@@ -152,7 +180,7 @@ impl StoredQueues {
         let queue = self.queue(name)?;
         queue.messages.clear();
         queue.schedule.clear();
-        queue.groups = Groups::default();
+        queue.groups.clear();
         Ok(())
     }
 
@@ -169,20 +197,24 @@ impl StoredQueues {
         let grouped = new.group.as_deref().map(|group| Grouped {
             group: group.into(),
             place: visible_at,
+            stand: Stand::Behind,
             fence: 0,
         });
-        queue.insert(StoredMessage {
-            number,
-            receipt,
-            body: new.body.clone(),
-            attachment,
-            inserted_at: now,
-            visible_at,
-            expires_at,
-            dequeue_count: 0,
-            deleted_items: ItemSet::default(),
-            grouped: grouped.map(Box::new),
-        });
+        queue.insert_in_turn(
+            StoredMessage {
+                number,
+                receipt,
+                body: new.body.clone(),
+                attachment,
+                inserted_at: now,
+                visible_at,
+                expires_at,
+                dequeue_count: 0,
+                deleted_items: ItemSet::default(),
+                grouped: grouped.map(Box::new),
+            },
+            now,
+        );
         queue.put += 1;
         if let Some(history) = &mut self.history {
             history.push(number, name, new);
@@ -239,13 +271,13 @@ impl StoredQueues {
             .collect())
     }
 
-    /// Makes a message visible after this time, or at once in its place. Returns the message before the update, too.
+    /// Renews a lease, or puts a message back. Returns the message before the update, too.
     pub(super) fn update(
         &mut self,
         name: &QueueName,
         id: &StorageId,
         receipt: &PopReceipt,
-        (visibility, body): (Option<Duration>, Option<&Bytes>),
+        (change, body): (Change, Option<&Bytes>),
         now: i64,
     ) -> Result<(Lease, StoredMessage)> {
         let next = self.next_number();
@@ -253,16 +285,21 @@ impl StoredQueues {
         let before = queue.take_with(id, receipt, now)?;
         let mut message = before.clone();
         message.receipt = next;
-        message.visible_at = match visibility {
-            Some(visibility) => after(now, visibility),
-            None => now.min(message.inserted_at),
+        let visible_at = match change {
+            Change::Renew(time) | Change::PutBack(PutBackPlace::After(time)) => after(now, time),
+            Change::PutBack(PutBackPlace::Kept) => now.min(message.inserted_at),
         };
-        message.visible_at = message.hidden_until(message.visible_at);
+        message.visible_at = message.hidden_until(visible_at);
+        if let Some(grouped) = &mut message.grouped
+            && (matches!(change, Change::PutBack(_)) || grouped.stand != Stand::Held)
+        {
+            (grouped.stand, grouped.place) = (Stand::Behind, message.visible_at);
+        }
         if let Some(body) = body {
             message.body = body.clone();
         }
         let receipt = pop_receipt(message.receipt);
-        let visible_at = queue.insert(message);
+        let visible_at = queue.insert_in_turn(message, now);
         Ok((Lease::new(receipt, timestamp(visible_at)), before))
     }
 
@@ -276,7 +313,7 @@ impl StoredQueues {
     ) -> Result<StoredMessage> {
         let queue = self.queue(name)?;
         let message = queue.take_with(id, receipt, now)?;
-        queue.stand_next(&message);
+        queue.turn_after(&message, now);
         Ok(message)
     }
 
@@ -307,7 +344,7 @@ impl StoredQueues {
                 ..before.clone()
             });
         } else {
-            queue.stand_next(&before);
+            queue.turn_after(&before, now);
         }
         Ok(before)
     }
@@ -324,7 +361,9 @@ impl StoredQueues {
     /// Removes a message that was put, also from the history.
     pub(super) fn undo_put(&mut self, name: &QueueName, number: u64) {
         if let Ok(queue) = self.queue(name) {
-            queue.take(number);
+            if let Some(undone) = queue.take(number) {
+                queue.turn_after(&undone, UNDONE);
+            }
             queue.put -= 1;
         }
         if let Some(history) = &mut self.history {
@@ -336,12 +375,8 @@ impl StoredQueues {
     pub(super) fn restore(&mut self, name: &QueueName, before: StoredMessage) {
         if let Ok(queue) = self.queue(name) {
             queue.take(before.number);
-            let group = before.grouped.as_ref().map(|it| Arc::clone(&it.group));
-            queue.insert(before);
-            // A delete has made the next one visible.
-            if let Some(next) = group.and_then(|group| queue.groups.second(&group)) {
-                queue.lay_behind(next);
-            }
+            queue.insert(before.clone());
+            queue.turn_after(&before, UNDONE);
         }
     }
 
@@ -356,32 +391,56 @@ impl StoredQueues {
 }
 
 impl StoredQueue {
-    /// Stores a message, behind those of its group that were put earlier. Returns when it becomes visible.
-    fn insert(&mut self, mut message: StoredMessage) -> i64 {
-        if let Some(grouped) = &mut message.grouped {
-            let is_first = self.groups.add(&grouped.group, message.number);
-            message.visible_at = grouped.stand(is_first, message.visible_at);
+    fn insert(&mut self, message: StoredMessage) {
+        let number = message.number;
+        self.schedule.insert((message.visible_at, number));
+        if let Some(grouped) = &message.grouped {
+            self.groups.add(grouped, number);
         }
-        let visible_at = message.visible_at;
-        self.schedule.insert((visible_at, message.number));
-        self.messages.insert(message.number, message);
-        visible_at
+        self.messages.insert(number, message);
     }
 
-    /// Makes the next message of a group visible, in the place of its put, after this one is gone.
-    fn stand_next(&mut self, gone: &StoredMessage) {
-        let Some(grouped) = &gone.grouped else { return };
-        if let Some(next) = self.groups.first(&grouped.group)
-            && let Some(message) = self.take(next)
-        {
+    /// Stores a message that nobody holds, or with a group, that somebody may hold. Returns when it becomes visible.
+    fn insert_in_turn(&mut self, mut message: StoredMessage, now: i64) -> i64 {
+        let (number, visible_at) = (message.number, message.visible_at);
+        let group = message.grouped.as_ref().map(|it| Arc::clone(&it.group));
+        if message.stand() == Some(Stand::Behind) {
+            message.visible_at = BEHIND;
+        }
+        self.insert(message);
+        match group {
+            Some(group) => {
+                self.turn(&group, now);
+                self.messages[&number].visible_at
+            }
+            None => visible_at,
+        }
+    }
+
+    /// Lets the next message of a group stand, if it is its turn.
+    fn turn(&mut self, group: &str, now: i64) {
+        let (yields, stands) = self.groups.turn(group, now);
+        for (number, stand) in [(yields, Stand::Behind), (stands, Stand::Waits)] {
+            let Some(mut message) = number.and_then(|number| self.take(number)) else {
+                continue;
+            };
+            let is_in_order = self.groups.limit.is_in_order();
+            let grouped = message.grouped.as_mut().expect("it has a group");
+            grouped.stand = stand;
+            message.visible_at = match stand {
+                Stand::Behind => BEHIND,
+                // Its turn comes after those that are visible now.
+                _ if !is_in_order => grouped.place.max(now),
+                _ => grouped.place,
+            };
             self.insert(message);
         }
     }
 
-    /// Hides a message behind the first one of its group.
-    fn lay_behind(&mut self, number: u64) {
-        if let Some(message) = self.take(number) {
-            self.insert(message);
+    /// Does so in the group of a message that was changed or is gone.
+    fn turn_after(&mut self, changed: &StoredMessage, now: i64) {
+        if let Some(grouped) = &changed.grouped {
+            self.turn(&grouped.group, now);
         }
     }
 
@@ -409,12 +468,17 @@ impl StoredQueue {
                     if let Some(grouped) = &mut message.grouped {
                         *last_fence = now.max(*last_fence + 1);
                         grouped.fence = last_fence.unsigned_abs();
+                        self.groups.remove(grouped, number);
+                        grouped.stand = Stand::Held;
+                        self.groups.add(grouped, number);
                     }
-                    received.push(message.clone());
+                    let message = message.clone();
+                    self.turn_after(&message, now);
+                    received.push(message);
                 }
                 _ => {
                     if let Some(expired) = self.take(number) {
-                        self.stand_next(&expired);
+                        self.turn_after(&expired, now);
                     }
                 }
             }
@@ -433,7 +497,7 @@ impl StoredQueue {
     fn unlist(&mut self, message: &StoredMessage) {
         self.schedule.remove(&(message.visible_at, message.number));
         if let Some(grouped) = &message.grouped {
-            self.groups.remove(&grouped.group, message.number);
+            self.groups.remove(grouped, message.number);
         }
     }
 
@@ -458,6 +522,11 @@ impl StoredQueue {
         self.unlist(&message);
         Ok(message)
     }
+}
+
+/// The limit that a queue's metadata sets. The metadata was checked when it was set.
+fn group_limit(metadata: &Metadata) -> GroupLimit {
+    GroupLimit::of(metadata).ok().flatten().unwrap_or_default()
 }
 
 /// Returns the number that the text of an id or a receipt consists of, if this store may have written it.
@@ -502,6 +571,10 @@ impl StoredMessage {
 
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    fn stand(&self) -> Option<Stand> {
+        self.grouped.as_ref().map(|grouped| grouped.stand)
     }
 
     /// Returns what is shown of this message at `now`.

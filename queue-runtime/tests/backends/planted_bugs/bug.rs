@@ -12,6 +12,7 @@ pub(super) enum Bug {
     LosesPuts,
     DropsDelay,
     DropsGroups,
+    DropsGroupLimits,
     SharesGroups,
     RepeatsFences,
     PutsBackAtOnce,

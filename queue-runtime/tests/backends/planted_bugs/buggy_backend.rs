@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Backend, BackendExt as _, BrowsedMessage, Browsing, Capabilities, ConditionalPuts,
-    Lease, MessageState, Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark,
-    PeekedMessage, PopReceipt, PutBackPlace, PutReceipt, QueueProperties, QueueTotals,
+    GROUP_LIMIT, Lease, MessageState, Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page,
+    PageMark, PeekedMessage, PopReceipt, PutBackPlace, PutReceipt, QueueProperties, QueueTotals,
     ReceivedMessage, StorageId,
 };
 use queue_core::internal::forward_backend;
@@ -112,7 +112,7 @@ impl Buggy {
         queue: &QueueName,
         id: &StorageId,
         receipt: &PopReceipt,
-        visibility: Duration,
+        (visibility, is_put_back): (Duration, bool),
         body: Option<Bytes>,
     ) -> Result<Lease> {
         let receipt = match self.bug {
@@ -120,8 +120,14 @@ impl Buggy {
             _ => receipt.clone(),
         };
         let body = body.filter(|_| self.bug != Bug::UpdateForgetsBody);
-        let updated = self.inner.renew(queue, id, &receipt, visibility, body);
-        let mut lease = updated.await?;
+        let updated = if is_put_back {
+            let place = PutBackPlace::After(visibility);
+            self.inner.put_back(queue, id, &receipt, place, body).await
+        } else {
+            let renewed = self.inner.renew(queue, id, &receipt, visibility, body);
+            renewed.await
+        };
+        let mut lease = updated?;
         self.record(id, &lease.receipt);
         if self.bug == Bug::ReceiptsStay {
             let first = self.first.lock().expect("no panic");
@@ -196,7 +202,7 @@ impl Buggy {
 #[async_trait]
 impl Backend for Buggy {
     forward_backend!(self => self.inner; sharded notifier results payload_store transactions create_queue
-        set_metadata attachment);
+        attachment);
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         match self.bug {
@@ -204,6 +210,14 @@ impl Backend for Buggy {
             Bug::NamesClientInUri => format!("memory:{self:p}#{queue}"),
             _ => self.inner.queue_uri(queue),
         }
+    }
+
+    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let mut metadata = metadata.clone();
+        if self.bug == Bug::DropsGroupLimits {
+            metadata.remove(GROUP_LIMIT);
+        }
+        self.inner.set_metadata(queue, &metadata).await
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
@@ -421,7 +435,7 @@ impl Backend for Buggy {
                 ],
                 _,
             ) => {
-                let updated = self.update(queue, id, receipt, *visibility, body.take());
+                let updated = self.update(queue, id, receipt, (*visibility, false), body.take());
                 updated.await.map(OpOutcome::Updated)
             }
             ([Op::PutBack { place, .. }], Bug::LosesPlaces) => {
@@ -444,7 +458,7 @@ impl Backend for Buggy {
                 ],
                 _,
             ) => {
-                let updated = self.update(queue, id, receipt, *delay, body.take());
+                let updated = self.update(queue, id, receipt, (*delay, true), body.take());
                 updated.await.map(OpOutcome::Updated)
             }
             (

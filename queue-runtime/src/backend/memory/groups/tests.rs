@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use queue_core::QueueName;
-use queue_core::backend::{Metadata, NewMessage, PopReceipt, StorageId};
+use queue_core::backend::{
+    GROUP_LIMIT, GroupLimit, Metadata, NewMessage, PopReceipt, PutBackPlace, StorageId,
+};
 use queue_core::store_clock::BEHIND;
 
-use super::super::store::StoredQueues;
+use super::super::store::{Change, StoredQueues};
+use super::Stand;
 
 const QUEUE: QueueName = QueueName::from_static("orders");
 const GROUPS: [&str; 2] = ["a", "b"];
@@ -29,6 +32,7 @@ struct Held {
 
 #[derive(Clone)]
 struct World {
+    limit: GroupLimit,
     storage: StoredQueues,
     now: i64,
     consumers: [Option<Held>; CONSUMERS],
@@ -54,10 +58,13 @@ enum Step {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(limit: &str) -> Self {
         let mut storage = StoredQueues::default();
-        storage.create(&QUEUE, &Metadata::new()).expect("created");
+        let mut metadata = Metadata::new();
+        metadata.insert(GROUP_LIMIT, limit).expect("valid");
+        storage.create(&QUEUE, &metadata).expect("created");
         Self {
+            limit: limit.parse().expect("a limit"),
             storage,
             now: 0,
             consumers: [const { None }; CONSUMERS],
@@ -74,7 +81,9 @@ impl World {
             if self.puts[group] < most {
                 steps.push(Step::Put(group));
             }
-            if self.stored[group].len() > 1 {
+            let last = self.stored[group].last();
+            let mut held = self.consumers.iter().flatten().map(|held| &held.id);
+            if self.stored[group].len() > 1 && !held.any(|id| Some(id) == last) {
                 steps.push(Step::RemoveLast(group));
             }
         }
@@ -116,7 +125,8 @@ impl World {
             }
             Step::PutBack(at) => {
                 let held = self.consumers[at].take().expect("it holds one");
-                let later = Some(Duration::from_micros(TICK.unsigned_abs()));
+                let later = Duration::from_micros(TICK.unsigned_abs());
+                let later = Change::PutBack(PutBackPlace::After(later));
                 let (id, receipt) = (&held.id, &held.receipt);
                 let put_back = self
                     .storage
@@ -153,15 +163,19 @@ impl World {
             return;
         };
         let message = message.received(self.now);
-        let group = self
-            .stored
-            .iter()
-            .position(|all| all.first() == Some(&message.id));
-        let group =
-            group.unwrap_or_else(|| panic!("not the first of its group: {:?}", self.history));
+        let is_of = |all: &Vec<StorageId>| all.contains(&message.id);
+        let group = self.stored.iter().position(is_of).expect("it is stored");
+        if self.limit.is_in_order() {
+            let first = self.stored[group].first();
+            assert_eq!(first, Some(&message.id), "{:?}", self.history);
+        }
         let others = self.consumers.iter().flatten();
-        let mut others = others.filter(|held| held.group == group && held.until > self.now);
-        assert!(others.next().is_none(), "two at a time: {:?}", self.history);
+        let others = others.filter(|held| held.group == group && held.until > self.now);
+        assert!(
+            (others.count() as u64) < self.limit.at_once(),
+            "above the limit: {:?}",
+            self.history
+        );
         let fence = message.fence.expect("it has a group");
         assert!(
             fence > self.fences[group],
@@ -182,20 +196,30 @@ impl World {
         });
     }
 
-    /// One message of each group is in the schedule, the first, unless there is none.
+    /// Of each group, no more messages stand than may, and the next one stands if one more may.
     fn check(&mut self) {
         let queue = self.storage.queue(&QUEUE).expect("it exists");
-        let mut standing = BTreeMap::<&str, usize>::new();
+        let mut stands = BTreeMap::<&str, [u64; 3]>::new();
         for message in queue.messages.values() {
             let grouped = message.grouped.as_ref().expect("it has a group");
-            let stands = usize::from(message.visible_at != BEHIND);
-            *standing.entry(&*grouped.group).or_default() += stands;
+            let is_behind = grouped.stand == Stand::Behind;
+            assert_eq!(
+                message.visible_at == BEHIND,
+                is_behind,
+                "{:?}",
+                self.history
+            );
+            stands.entry(&*grouped.group).or_default()[grouped.stand as usize] += 1;
         }
-        assert!(
-            standing.values().all(|one| *one == 1),
-            "{standing:?}: {:?}",
-            self.history
-        );
+        for [behind, waiting, held] in stands.into_values() {
+            let at_once = self.limit.at_once();
+            let is_settled = behind == 0 || waiting == 1 || held == at_once;
+            assert!(
+                is_settled && waiting <= 1 && held + waiting <= at_once,
+                "{behind} behind, {waiting} wait, {held} held: {:?}",
+                self.history
+            );
+        }
         let stored = self.stored.iter().map(Vec::len).sum::<usize>();
         assert_eq!(queue.messages.len(), stored, "{:?}", self.history);
     }
@@ -214,9 +238,23 @@ impl World {
     }
 }
 
-#[test]
-fn no_history_breaks_the_order_of_a_group_or_leaves_one_behind() {
-    let histories = World::new().explore(DEPTH);
+fn explore(limit: &str) {
+    let histories = World::new(limit).explore(DEPTH);
     println!("{histories} histories");
     assert!(histories > 100_000);
+}
+
+#[test]
+fn no_history_breaks_the_order_of_a_group_or_leaves_one_behind() {
+    explore("order");
+}
+
+#[test]
+fn no_history_is_above_the_limit_of_a_group_or_leaves_one_behind() {
+    explore("2");
+}
+
+#[test]
+fn no_history_leaves_one_behind_if_there_is_no_limit() {
+    explore("unlimited");
 }
