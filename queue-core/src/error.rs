@@ -91,7 +91,7 @@ pub enum ErrorKind {
     Replaced,
     /// The transaction that contained the operation was not committed.
     NotCommitted,
-    /// The recorded value is not the value that a [swap](crate::backend::Op::Swap) expects.
+    /// What is stored is not what the operation expects, such as the value of a [swap](crate::backend::Op::Swap).
     Conflict,
 }
 
@@ -425,7 +425,7 @@ impl ErrorKind {
             Self::Closed => "the backend is closed",
             Self::Replaced => "the storage is no longer the one that was opened",
             Self::NotCommitted => "the transaction was not committed",
-            Self::Conflict => "the recorded value is not the expected one",
+            Self::Conflict => "what is stored is not what the operation expects",
         }
     }
 }

@@ -19,7 +19,14 @@ const TIMES: u32 = 20;
 
 /// The marks of all queues.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Marks(Arc<Mutex<HashMap<QueueName, Mark>>>);
+pub(crate) struct Marks(Arc<Mutex<AllMarks>>);
+
+#[derive(Debug, Default)]
+struct AllMarks {
+    of_queues: HashMap<QueueName, Mark>,
+    /// The group of each queue that was looked at last, so that all get their turns.
+    last_groups: HashMap<QueueName, String>,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Mark {
@@ -33,7 +40,7 @@ impl Marks {
     pub(crate) fn start(&self, queue: &QueueName) -> Option<i64> {
         let marks = self.hold();
         let now = Instant::now();
-        let fresh = marks.get(queue).filter(|mark| now < mark.until);
+        let fresh = marks.of_queues.get(queue).filter(|mark| now < mark.until);
         fresh.map(|mark| mark.visible_at)
     }
 
@@ -46,21 +53,36 @@ impl Marks {
         took: Duration,
     ) {
         let mut marks = self.hold();
-        match marks.get_mut(queue) {
+        match marks.of_queues.get_mut(queue) {
             Some(mark) if start.is_some() => mark.visible_at = visible_at,
             _ => {
                 let until = Instant::now() + FRESH.max(took * TIMES);
-                marks.insert(queue.clone(), Mark { visible_at, until });
+                marks
+                    .of_queues
+                    .insert(queue.clone(), Mark { visible_at, until });
             }
         }
     }
 
     /// Has the queue be read from its start.
     pub(crate) fn forget(&self, queue: &QueueName) {
-        self.hold().remove(queue);
+        self.hold().of_queues.remove(queue);
     }
 
-    fn hold(&self) -> MutexGuard<'_, HashMap<QueueName, Mark>> {
+    /// Returns the group after which the next ones are looked at.
+    pub(crate) fn last_group(&self, queue: &QueueName) -> String {
+        self.hold()
+            .last_groups
+            .get(queue)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn set_last_group(&self, queue: &QueueName, group: String) {
+        self.hold().last_groups.insert(queue.clone(), group);
+    }
+
+    fn hold(&self) -> MutexGuard<'_, AllMarks> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

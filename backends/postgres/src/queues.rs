@@ -53,7 +53,7 @@ const PROPERTIES: &str = "SELECT metadata, coalesce(sum(put)::bigint, 0),
 const ADVANCE: &str = concat!(
     clock!(),
     "target AS MATERIALIZED (SELECT id FROM queues WHERE name = $2)
-    SELECT now, advance_groups(id, now, $3) FROM clock LEFT JOIN target ON true"
+    SELECT now, looked_at, last FROM clock LEFT JOIN target ON true LEFT JOIN LATERAL advance_groups(id, now, $3, $4) ON true"
 );
 /// How many groups a transaction looks at: each takes a lock of the server, of which there are few.
 pub(crate) const GROUPS: i64 = 200;
@@ -185,21 +185,29 @@ pub(crate) async fn properties(
     Ok(properties.with_totals(QueueTotals::new(as_count(put), as_count(gone))))
 }
 
-/// Makes messages visible whose turn it is in their groups. Returns at how many groups it has looked, up to `most`.
+/// Makes messages visible whose turn it is in their groups, from the group after a name on. Returns at how many groups it
+/// has looked, up to `most`, and the name of the last.
 pub(crate) async fn advance_groups(
     session: &mut Session,
     queue: &QueueName,
     most: i64,
-) -> Result<i64> {
-    let (_, rows) = session.timed(ADVANCE, &[&queue.as_str(), &most]).await?;
-    Ok(column::<Option<i64>>(&rows[0], 1)?.unwrap_or(0))
+    after: &str,
+) -> Result<(i64, String)> {
+    let parameters: [Parameter<'_>; 3] = [&queue.as_str(), &most, &after];
+    let (_, rows) = session.timed(ADVANCE, &parameters).await?;
+    let looked_at = column::<Option<i64>>(&rows[0], 1)?.unwrap_or(0);
+    let last = column::<Option<String>>(&rows[0], 2)?.unwrap_or_default();
+    Ok((looked_at, last))
 }
 
 async fn advance_all_groups(session: &mut Session, queue: &QueueName) -> Result<()> {
+    let mut after = String::new();
     for _ in 0..ADVANCES {
-        if advance_groups(session, queue, GROUPS).await? < GROUPS {
+        let (looked_at, last) = advance_groups(session, queue, GROUPS, &after).await?;
+        if looked_at < GROUPS {
             break;
         }
+        after = last;
     }
     Ok(())
 }

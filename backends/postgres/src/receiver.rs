@@ -290,8 +290,10 @@ async fn receive(
             || claimed.made_groups_due && messages.len() < max;
         if is_due && advances < ADVANCES && *locks > 0 {
             advances += 1;
-            match advance_groups(session, queue, *locks).await {
-                Ok(looked_at) => {
+            let after = marks.last_group(queue);
+            match advance_groups(session, queue, *locks, &after).await {
+                Ok((looked_at, last)) => {
+                    marks.set_last_group(queue, last);
                     if commit == Commit::Together {
                         *locks -= looked_at;
                     }

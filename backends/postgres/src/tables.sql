@@ -70,56 +70,90 @@ CREATE FUNCTION leave_group() RETURNS trigger LANGUAGE plpgsql AS $$
     END $$;
 CREATE TRIGGER leave_group AFTER DELETE ON messages FOR EACH ROW WHEN (OLD."group" IS NOT NULL)
     EXECUTE FUNCTION leave_group();
--- Looks at groups that are due, each once, and makes the next message visible of those in which it is its turn. Returns how
--- many groups it has looked at. Two transactions do not do so for one group at a time, and each sees what the other has done.
-CREATE FUNCTION advance_groups(target bigint, at bigint, most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Looks at groups that are due, from the one after a name on and then from the first, and makes the next message visible of
+-- those in which it is its turn. Answers how many groups it has looked at, and the name of the last. Two transactions do not
+-- do so for one group at a time, and each sees what the other has done: a statement after the locks.
+CREATE FUNCTION advance_groups(target bigint, at bigint, most bigint, after text, OUT looked_at bigint, OUT last text)
+    LANGUAGE plpgsql AS $$
 DECLARE
-    name text := '';
-    first record;
-    waits record;
-    at_once bigint;
-    standing bigint;
-    looked_at bigint := 0;
+    names text[];
+    is_in_order boolean := (SELECT group_limit IS NULL FROM queues WHERE id = target);
+    one text;
+    over bigint;
 BEGIN
-    SELECT group_limit INTO at_once FROM queues WHERE id = target;
-    WHILE looked_at < most LOOP
-        SELECT "group" INTO name FROM groups_due WHERE queue = target AND "group" > name
-            ORDER BY queue, "group" LIMIT 1;
-        EXIT WHEN NOT FOUND;
-        looked_at := looked_at + 1;
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(hashtextextended('{schema}/' || target || '/' || name, 1));
-        DELETE FROM groups_due WHERE queue = target AND "group" = name;
-        SELECT count(*) INTO standing FROM (SELECT FROM messages
-            WHERE queue = target AND "group" = name AND visible_at < {in_turns}
-            LIMIT CASE WHEN at_once IS NULL THEN 1 WHEN at_once < 9223372036854775807 THEN at_once + 1 ELSE 0 END) found;
-        CONTINUE WHEN at_once IS NULL AND standing > 0;
+    looked_at := 0;
+    last := after;
+    FOR pass IN 1..2 LOOP
+        names := ARRAY(
+            WITH RECURSIVE due AS (
+                (SELECT "group", 1 AS number FROM groups_due WHERE queue = target AND "group" > last
+                    ORDER BY queue, "group" LIMIT 1)
+                UNION ALL
+                SELECT next."group", number + 1 FROM due CROSS JOIN LATERAL (
+                    SELECT "group" FROM groups_due WHERE queue = target AND "group" > due."group"
+                    ORDER BY queue, "group" LIMIT 1
+                ) AS next WHERE number < most - looked_at
+            ) SELECT "group" FROM due);
+        looked_at := looked_at + cardinality(names);
+        last := coalesce(names[cardinality(names)], last);
+        names := ARRAY(SELECT name FROM unnest(names) AS name
+            WHERE pg_try_advisory_xact_lock(hashtextextended('{schema}/' || target || '/' || name, 1)));
+        DELETE FROM groups_due WHERE queue = target AND "group" = ANY (names);
         -- The group of a message that is deleted is due again.
         FOR expired IN 1..200 LOOP
-            SELECT seq, place, coalesce(expires_at <= at, false) AS is_over INTO first FROM messages
+            DELETE FROM messages USING unnest(names) AS name CROSS JOIN LATERAL (
+                SELECT seq, expires_at FROM messages
                 WHERE queue = target AND "group" = name AND visible_at >= {in_turns}
-                ORDER BY queue, "group", visible_at, seq LIMIT 1;
-            EXIT WHEN NOT FOUND OR NOT first.is_over;
-            DELETE FROM messages WHERE seq = first.seq;
-            INSERT INTO totals VALUES (target, 0, 1);
+                ORDER BY queue, "group", visible_at, seq LIMIT 1
+            ) AS first WHERE messages.seq = first.seq AND first.expires_at <= at;
+            GET DIAGNOSTICS over = ROW_COUNT;
+            EXIT WHEN over = 0;
+            INSERT INTO totals VALUES (target, 0, over);
         END LOOP;
-        IF at_once IS NULL THEN
-            UPDATE messages SET visible_at = place WHERE seq = first.seq AND NOT first.is_over;
-            CONTINUE;
+        IF is_in_order THEN
+            UPDATE messages SET visible_at = place FROM unnest(names) AS name CROSS JOIN LATERAL (
+                SELECT seq, expires_at, visible_at >= {in_turns} AS is_behind FROM messages
+                WHERE queue = target AND "group" = name ORDER BY queue, "group", visible_at, seq LIMIT 1
+            ) AS first WHERE messages.seq = first.seq AND is_behind AND coalesce(first.expires_at > at, true);
+        ELSE
+            FOREACH one IN ARRAY names LOOP
+                PERFORM decide_turn(target, one, at);
+            END LOOP;
         END IF;
-        -- What is delayed yields to what is not, and what waits above a limit that was lowered, to nobody.
-        SELECT seq, place INTO waits FROM messages
-            WHERE queue = target AND "group" = name AND visible_at < {in_turns} AND visible_at = place
-            ORDER BY visible_at DESC LIMIT 1;
-        IF FOUND THEN
-            CONTINUE WHEN standing <= at_once AND (waits.place <= at OR first.seq IS NULL OR first.place >= waits.place);
-            UPDATE messages SET visible_at = {in_turns} + place WHERE seq = waits.seq AND visible_at = waits.place;
-            CONTINUE WHEN NOT FOUND;
-            standing := standing - 1;
-        END IF;
-        UPDATE messages SET visible_at = greatest(place, at), place = greatest(place, at)
-            WHERE seq = first.seq AND NOT first.is_over AND standing < at_once;
+        EXIT WHEN looked_at >= most OR after = '';
+        last := '';
     END LOOP;
-    RETURN looked_at;
+END $$;
+-- Decides whose turn it is in a group that is locked, of which the first message behind has not expired.
+CREATE FUNCTION decide_turn(target bigint, name text, at bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    at_once bigint := (SELECT group_limit FROM queues WHERE id = target);
+    -- One more than that at most; of no interest if there is no limit.
+    standing bigint := (SELECT count(*) FROM (SELECT FROM messages
+        WHERE queue = target AND "group" = name AND visible_at < {in_turns}
+        LIMIT CASE WHEN at_once < 9223372036854775807 THEN at_once + 1 ELSE 0 END) found);
+    first record;
+    waits record;
+BEGIN
+    SELECT seq, place, expires_at INTO first FROM messages
+        WHERE queue = target AND "group" = name AND visible_at >= {in_turns}
+        ORDER BY queue, "group", visible_at, seq LIMIT 1;
+    SELECT seq, place INTO waits FROM messages
+        WHERE queue = target AND "group" = name AND visible_at < {in_turns} AND visible_at = place
+        ORDER BY visible_at DESC LIMIT 1;
+    -- What is delayed yields to what is not, and what waits above a limit that was lowered, to nobody.
+    IF FOUND THEN
+        IF standing <= at_once AND (waits.place <= at OR first.seq IS NULL OR first.place >= waits.place) THEN
+            RETURN;
+        END IF;
+        UPDATE messages SET visible_at = {in_turns} + place WHERE seq = waits.seq AND visible_at = waits.place;
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        standing := standing - 1;
+    END IF;
+    UPDATE messages SET visible_at = greatest(place, at), place = greatest(place, at)
+        WHERE seq = first.seq AND coalesce(first.expires_at > at, true) AND standing < at_once;
 END $$;
 
 -- How many messages came and went, in changes that are added up now and then.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MemoryBackend, MessageState};
+use queue_runtime::backend::{Backend, GroupLimit, MemoryBackend, MessageState};
 use queue_runtime::internal::error_chain;
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, TokioClock};
@@ -206,6 +206,91 @@ async fn the_end_of_a_message_announces_the_next_one() {
         );
     }
     assert!(ended.elapsed() < HOUR, "{:?}", ended.elapsed());
+    stop(listener).await;
+}
+
+/// Two services handle up to three messages of a group at once, together, and all that are put back or fail in between.
+#[tokio::test(start_paused = true)]
+async fn a_limit_holds_for_all_listeners_and_lets_groups_take_turns() {
+    const EACH: u32 = 40;
+    let memory: Arc<dyn Backend> = Arc::new(MemoryBackend::new(Arc::new(TokioClock::new())));
+    let service = async || {
+        let builder = QueueService::with_backend(Arc::clone(&memory));
+        let builder = builder.clock(Arc::new(TokioClock::new()));
+        builder.connect().await.expect("connected")
+    };
+    let services = [service().await, service().await];
+    let ledger = services[0].any_queue("ledger").expect("a name");
+    ledger.create().await.expect("created");
+    let limit: GroupLimit = "3".parse().expect("a limit");
+    let before = ledger.set_group_limit(limit).await.expect("set");
+    assert_eq!(
+        (before, ledger.group_limit().await.expect("read")),
+        (GroupLimit::InOrder, limit)
+    );
+    for account in 0..ACCOUNTS {
+        let changes = (0..EACH).map(|number| Change::of(account, number));
+        services[0].submit_all(changes).await.expect("stored");
+    }
+    let accounts = Accounts::default();
+    let handler = async |accounts: Accounts, change: Received<Change>| {
+        let (account, number) = change.place();
+        accounts.begin(account, number);
+        sleep(SECOND * (number % 4)).await;
+        accounts.end(account);
+        match number {
+            7 if change.attempt() == 1 => Disposition::retry_after(600 * SECOND, "later"),
+            8 if change.attempt() == 1 => Disposition::retry("again"),
+            _ => Disposition::complete(),
+        }
+    };
+    let listen = |service: &QueueService| {
+        let listener = service.listener_with(accounts.clone(), handler);
+        listener
+            .idle(Hourly)
+            .max_in_flight(12)
+            .start()
+            .expect("starts")
+    };
+    let listeners = [listen(&services[0]), listen(&services[1])];
+    let drained = testing::drain(listeners.iter()).await.expect("drained");
+    assert_eq!(drained.completed(), (EACH * ACCOUNTS) as usize);
+    for account in 0..ACCOUNTS {
+        let account = accounts.of(account);
+        assert_eq!((account.most, account.begun.len()), (3, EACH as usize + 2));
+        // All others pass what waits for ten minutes.
+        assert_eq!(account.begun.last(), Some(&7));
+    }
+    for listener in listeners {
+        stop(listener).await;
+    }
+}
+
+/// A consumer that polls once an hour gets the next message of a group when one is put back.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_put_back_announces_the_next_one() {
+    let service = testing::service().await;
+    let ledger = service.any_queue("ledger").expect("a name");
+    ledger.create().await.expect("created");
+    let limit = "1".parse().expect("a limit");
+    ledger.set_group_limit(limit).await.expect("set");
+    let changes = [Change::of(0, 0), Change::of(0, 1)];
+    service.submit_all(changes).await.expect("stored");
+    let first = service.accept::<Change>().await.expect("accepted");
+    let first = first.expect("one");
+    let (sender, mut handled) = mpsc::unbounded_channel();
+    let handler = async |sender: mpsc::UnboundedSender<_>, change: Received<Change>| {
+        sender.send(change.place().1).expect("it is received");
+    };
+    let listener = service.listener_with(sender, handler).idle(Hourly);
+    let listener = listener.start().expect("starts");
+    sleep(10 * SECOND).await;
+    let put_back = tokio::time::Instant::now();
+    let later = first.retry_after(2 * HOUR, "later").await;
+    later.expect("put back");
+    let next = guarded(handled.recv()).await.expect("it comes");
+    assert_eq!(next, Some(1));
+    assert!(put_back.elapsed() < HOUR, "{:?}", put_back.elapsed());
     stop(listener).await;
 }
 

@@ -1,13 +1,14 @@
 //! Processes that handle messages of groups are killed at random, and started anew after they have ended in order. In
-//! the end, each message of a group must have been handled in its turn.
+//! the end, each message of a group must have been handled in its turn, or never more at once than the limit of groups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use queue_core::backend::Backend;
+use queue_core::backend::{Backend, GroupLimit};
 use queue_runtime::{Message, QueueService};
 use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,8 @@ pub struct Steps<'a> {
     pub bug: Option<Bug>,
     /// The URL of the queues, if they are not in a file.
     pub url: Option<&'a str>,
+    /// How many messages of a group may be leased at once; in order if this is `None`.
+    pub limit: Option<NonZeroU32>,
 }
 
 /// What a run has done.
@@ -68,6 +71,8 @@ pub struct StepFigures {
     pub killed: usize,
     /// Processes that ended in order, and were replaced.
     pub restarts: usize,
+    /// The highest number of messages of a group that were leased at once, for certain.
+    pub at_once: usize,
 }
 
 /// A handler that ran.
@@ -97,8 +102,14 @@ impl Steps<'_> {
         if let Some(url) = self.url {
             crew.environment.push((DATABASE, url.into()));
         }
+        if let Some(limit) = self.limit {
+            let queue = service.queue::<Step>().any();
+            queue.create().await.expect("created");
+            let set = queue.set_group_limit(GroupLimit::AtMost(limit)).await;
+            set.expect("there are no messages");
+        }
         let (mut submitted, mut restarts) = (0, 0);
-        submitted += submit(&service, submitted).await;
+        submitted += self.submit(&service, submitted).await;
         for _ in 0..PROCESSES {
             crew.start(Role::Groups, None);
         }
@@ -108,7 +119,7 @@ impl Steps<'_> {
             while handled < lines {
                 handled += usize::from(crew.line().is_some());
                 if left(&service).await < (GROUPS * 2) as usize {
-                    submitted += submit(&service, submitted).await;
+                    submitted += self.submit(&service, submitted).await;
                 }
             }
             crew.kill_any();
@@ -129,13 +140,17 @@ impl Steps<'_> {
         }
         crew.end(Role::Groups);
         let runs = Runs::read(crew.folder());
-        runs.judge(submitted, &mut crew.wrong);
+        let at_once = match self.limit {
+            Some(limit) => runs.judge_limit(submitted, limit.get() as usize, &mut crew.wrong),
+            None => runs.judge(submitted, &mut crew.wrong),
+        };
         let all = || runs.0.values().flat_map(BTreeMap::values).flatten();
         let figures = StepFigures {
             messages: submitted * GROUPS,
             runs: all().count(),
             killed: all().filter(|run| run.ended.is_none()).count(),
             restarts,
+            at_once,
         };
         drop(service);
         if self.url.is_some() {
@@ -148,6 +163,24 @@ impl Steps<'_> {
         crew.judge(figures)
     }
 
+    /// Submits the next messages of each group, from this number on: in turn, or group by group if groups have a limit.
+    /// Returns how many of each.
+    async fn submit(&self, service: &QueueService, from: u32) -> u32 {
+        let step = |at| match self.limit {
+            None => Step {
+                group: at % GROUPS,
+                number: from + at / GROUPS,
+            },
+            Some(_) => Step {
+                group: at / AT_A_TIME,
+                number: from + at % AT_A_TIME,
+            },
+        };
+        let steps = (0..GROUPS * AT_A_TIME).map(step);
+        service.submit_all(steps).await.expect("stored");
+        AT_A_TIME
+    }
+
     async fn connect(&self, crew: &Crew<'_>) -> QueueService {
         let backend: Arc<dyn Backend> = match self.url {
             Some(url) => queue_runtime::backend::connect(url)
@@ -158,14 +191,6 @@ impl Steps<'_> {
         let service = QueueService::with_backend(backend).connect().await;
         service.expect("connecting opens nothing")
     }
-}
-
-/// Submits the next messages of each group, from this number on, in turn. Returns how many of each.
-async fn submit(service: &QueueService, from: u32) -> u32 {
-    let numbers = from..from + AT_A_TIME;
-    let steps = numbers.flat_map(|number| (0..GROUPS).map(move |group| Step { group, number }));
-    service.submit_all(steps).await.expect("stored");
-    AT_A_TIME
 }
 
 async fn left(service: &QueueService) -> usize {
@@ -216,8 +241,38 @@ impl Runs {
         }
     }
 
-    /// Checks the handlers of each group, in the order of their leases.
-    fn judge(&self, submitted: u32, wrong: &mut Vec<String>) {
+    /// Checks how many handlers of each group ran at once, and that each message was handled. Returns the highest number.
+    fn judge_limit(&self, submitted: u32, limit: usize, wrong: &mut Vec<String>) -> usize {
+        let mut most = 0;
+        for group in 0..GROUPS {
+            let of_group = self.0.get(&group).into_iter().flatten();
+            let mut runs: Vec<Run> = of_group.flat_map(|(_, runs)| runs).copied().collect();
+            runs.sort_by_key(|run| run.begun);
+            for (at, run) in runs.iter().enumerate() {
+                // A process that was killed has not given its lease back.
+                let is_leased = |other: &&Run| {
+                    let is_certain = run.begun < other.begun + CERTAIN;
+                    is_certain && other.ended.is_none_or(|ended| run.begun < ended)
+                };
+                let at_once = runs[..=at].iter().filter(is_leased).count();
+                if at_once > limit {
+                    wrong.push(format!("group {group}: {at_once} at once: {run:?}"));
+                }
+                most = most.max(at_once);
+            }
+            let handled: BTreeSet<u32> = runs.iter().map(|run| run.number).collect();
+            if handled != (0..submitted).collect() {
+                let handled = handled.len();
+                wrong.push(format!(
+                    "group {group}: {handled} of {submitted} messages were handled"
+                ));
+            }
+        }
+        most
+    }
+
+    /// Checks the handlers of each group, in the order of their leases. Returns how many there were at once.
+    fn judge(&self, submitted: u32, wrong: &mut Vec<String>) -> usize {
         for group in 0..GROUPS {
             let (mut last, mut next): (Option<Run>, u32) = (None, 0);
             let of_group = self.0.get(&group).into_iter().flatten();
@@ -251,6 +306,7 @@ impl Runs {
                 ));
             }
         }
+        1
     }
 }
 
@@ -261,10 +317,11 @@ impl fmt::Display for StepFigures {
             runs,
             killed,
             restarts,
+            at_once,
         } = self;
         write!(
             f,
-            "{messages} messages, {runs} runs, {killed} of them killed, {restarts} restarts"
+            "{messages} messages, {runs} runs, {killed} of them killed, {restarts} restarts, at most {at_once} at once"
         )
     }
 }

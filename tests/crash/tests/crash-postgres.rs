@@ -1,6 +1,7 @@
 //! Processes that share a PostgreSQL database are killed and stopped at random, while its server crashes and ends
 //! connections, the network between fails, or the server fails over to its standby.
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use queue_crash::campaign::{Campaign, Payloads};
@@ -139,8 +140,7 @@ fn a_commit_without_an_answer_that_is_denied_is_detected() {
     });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn groups_keep_their_order_when_processes_are_killed_and_restarted() {
+async fn groups_survive_kills(limit: Option<NonZeroU32>) {
     let server = PostgresServer::start().expect("it starts");
     let steps = Steps {
         program: Path::new(env!("CARGO_BIN_EXE_crash-worker")),
@@ -148,9 +148,23 @@ async fn groups_keep_their_order_when_processes_are_killed_and_restarted() {
         kills: plan::times(16),
         bug: None,
         url: Some(server.url()),
+        limit,
     };
     let figures = steps.run().await;
     let figures = figures.unwrap_or_else(|wrong| panic!("{wrong:#?}"));
     println!("{} kills: {figures}", steps.kills);
-    assert!(figures.restarts > 0, "{figures}");
+    assert!(
+        figures.restarts > 0 && (figures.at_once > 1) == limit.is_some(),
+        "{figures}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_keep_their_order_when_processes_are_killed_and_restarted() {
+    groups_survive_kills(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_groups_holds_when_processes_are_killed_and_restarted() {
+    groups_survive_kills(NonZeroU32::new(3)).await;
 }

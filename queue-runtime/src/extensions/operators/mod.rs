@@ -2,6 +2,7 @@
 
 mod browse;
 mod export;
+mod groups;
 mod pausing;
 pub mod redrive;
 

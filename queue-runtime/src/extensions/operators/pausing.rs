@@ -106,13 +106,13 @@ impl AnyQueue {
         Ok(paused(&self.metadata().await?))
     }
 
-    async fn metadata(&self) -> Result<Metadata> {
+    pub(super) async fn metadata(&self) -> Result<Metadata> {
         let backend = &self.context.backend;
         self.context.ask(|| backend.metadata(&self.name)).await
     }
 
     /// Changes the metadata until the storage has the change. Returns the metadata before and after the change.
-    async fn mark(
+    pub(super) async fn mark(
         &self,
         change: impl Fn(&mut Metadata) -> Result<(), InvalidMetadata>,
     ) -> Result<(Metadata, Metadata)> {

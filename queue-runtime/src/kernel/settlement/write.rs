@@ -204,8 +204,8 @@ async fn repeat(
     }
 }
 
-/// Announces the messages that were put, the settled one if it was put back, and the next one of its group if it was
-/// deleted: all are, or may be, stored.
+/// Announces the messages that were put, the settled one if it was put back, and the next one of its group: all are, or may
+/// be, stored.
 fn announce(
     context: &Context,
     lease: &Lease,
@@ -217,12 +217,11 @@ fn announce(
         Some(MessageChange::PutBack { place, .. }) => {
             Some(Announced::put_back(lease.queue(), place.delay()))
         }
-        Some(MessageChange::Delete { .. }) if lease.has_group() => {
-            Some(Announced::put_back(lease.queue(), Duration::ZERO))
-        }
         Some(MessageChange::Delete { .. }) | None => None,
     };
-    context.notifiers.publish(puts.chain(put_back));
+    let is_passed_on = change.is_some() && lease.has_group();
+    let next = is_passed_on.then(|| Announced::put_back(lease.queue(), Duration::ZERO));
+    context.notifiers.publish(puts.chain(put_back).chain(next));
 }
 
 /// A settlement that the backend was asked for, recorded as unanswered if dropped before the answer.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 use queue_runtime::Timestamp;
-use queue_runtime::backend::MessageState;
+use queue_runtime::backend::{GroupLimit, MessageState};
 use queue_runtime::service::Browsed;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::failure::Result;
 use crate::output::table::{Table, number, text};
@@ -14,7 +15,7 @@ use crate::output::{HIDDEN, age, escape, state};
 use crate::session::Session;
 
 /// Show the groups of a queue with the most messages: how many there are, since when, and the first message, which the
-/// others wait for. Reads the whole queue. Not on Azure.
+/// others wait for; or set how many messages of each group are leased at once. Reads the whole queue. Not on Azure.
 #[derive(Debug, Args)]
 pub(crate) struct Groups {
     queue: String,
@@ -22,6 +23,12 @@ pub(crate) struct Groups {
     /// The maximum number of groups.
     #[arg(long, short = 'n', default_value_t = 20)]
     count: usize,
+
+    /// Set how many messages of each group are leased at once, to all processes together: a number, `unlimited`, or `order`,
+    /// which is one at a time in the order of the submissions. Between `order` and the others, it can only change while no
+    /// message with a group is on the queue.
+    #[arg(long, value_name = "NUMBER")]
+    limit: Option<GroupLimit>,
 }
 
 /// The messages of a group.
@@ -46,6 +53,15 @@ struct First {
 pub(crate) async fn run(of: &Groups, session: &Session) -> Result<()> {
     let queue = session.queue(&of.queue)?;
     let output = &session.output;
+    if let Some(limit) = of.limit {
+        let before = queue.set_group_limit(limit).await?;
+        return match output.json {
+            true => {
+                output.json(&json!({ "limit": limit.to_string(), "before": before.to_string() }))
+            }
+            false => output.line(format!("limit of each group: {limit} (was: {before})")),
+        };
+    }
     let page = session.service.backend().capabilities().max_receive;
     let (mut groups, mut from) = (HashMap::<String, Group>::new(), None);
     let now = loop {
@@ -78,6 +94,10 @@ pub(crate) async fn run(of: &Groups, session: &Session) -> Result<()> {
     if groups.is_empty() {
         return output.line("no message has a group");
     }
+    output.line(format!(
+        "limit of each group: {}",
+        queue.group_limit().await?
+    ))?;
     let mut table = Table::new(["GROUP", "MESSAGES", "OLDEST", "FIRST", "RECEIVED", "ID"]);
     let since = |at: Timestamp| age(Duration::try_from(now.duration_since(at)).unwrap_or_default());
     for Group {

@@ -3,6 +3,7 @@
 mod commands;
 mod files;
 mod formats;
+mod groups;
 mod hostile;
 mod kills;
 #[cfg(target_os = "linux")]
