@@ -2,6 +2,7 @@
 //! any message is, the others for [`BEHIND`]; where groups have a limit, as many as may be received at once. The file's own
 //! triggers make the next one visible, whatever removes a message: see `version_6.sql`.
 
+use queue_core::backend::GroupLimit;
 use queue_core::store_clock::BEHIND;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -59,9 +60,7 @@ impl<'c> Groups<'c> {
             any_on: prepare("SELECT 1 FROM queue_grouped WHERE queue = ?1 LIMIT 1"),
             any: prepare("SELECT 1 FROM queue_grouped WHERE queue = ?1 AND name = ?2 LIMIT 1"),
             add: prepare(
-                "INSERT INTO queue_grouped (seq, queue, name, place, state) VALUES (?1, ?2, ?3, ?4, \
-                 (SELECT 1 FROM queue_queues WHERE id = ?2 AND metadata ->> '$.grouplimit' <> 'order')) \
-                 RETURNING state IS NOT NULL",
+                "INSERT INTO queue_grouped (seq, queue, name, place, state) VALUES (?1, ?2, ?3, ?4, ?5)",
             ),
             find: prepare("SELECT place, state FROM queue_grouped WHERE seq = ?1"),
             expiry: prepare("SELECT expires_at FROM queue_messages WHERE seq = ?1"),
@@ -84,24 +83,20 @@ impl<'c> Groups<'c> {
         Ok(self.any_on.exists([queue])?)
     }
 
-    /// Adds a message to its group. Returns when it is to be scheduled if it would be visible at `place` without the group,
-    /// and whether [its turn](Self::turn) is to be decided once it is.
+    /// Adds a message to its group. Returns when it is to be scheduled if it would be visible at `place` without the group.
+    /// If groups take turns, [its turn](Self::turn) is to be decided once it is scheduled.
     pub(crate) fn add(
         &mut self,
         seq: i64,
         queue: i64,
-        group: &str,
+        (group, limit): (&str, GroupLimit),
         place: i64,
-    ) -> Result<(i64, bool)> {
-        let is_behind = self.any.exists(params![queue, group])?;
-        let row = params![seq, queue, group, place];
-        let takes_turns = self.add.query_row(row, |row| row.get(0))?;
-        let visible_at = if takes_turns || is_behind {
-            BEHIND
-        } else {
-            place
-        };
-        Ok((visible_at, takes_turns))
+    ) -> Result<i64> {
+        let takes_turns = !limit.is_in_order();
+        let is_behind = takes_turns || self.any.exists(params![queue, group])?;
+        let state = takes_turns.then_some(1);
+        self.add.execute(params![seq, queue, group, place, state])?;
+        Ok(if is_behind { BEHIND } else { place })
     }
 
     /// Returns what is known of a message; `None` if it has no group.

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::failure::{Failure, Result};
 use crate::rows::attachments::{Attachments, Items};
 use crate::rows::groups::{Groups, Turn};
-use crate::rows::queues::Counts;
+use crate::rows::queues::{Counts, Known};
 use crate::rows::schema::Lazy;
 use crate::rows::stored::{Handle, Parcel, Placed, Probe, Updated, may_have_group};
 
@@ -122,7 +122,11 @@ impl<'c> Messages<'c> {
         }
     }
 
-    pub(crate) fn put(&mut self, queue: i64, parcel: &Parcel, now: i64) -> Result<Placed> {
+    pub(crate) fn put(&mut self, queue: Known, parcel: &Parcel, now: i64) -> Result<Placed> {
+        let Known {
+            id: queue,
+            group_limit,
+        } = queue;
         let Parcel {
             message, checksum, ..
         } = parcel;
@@ -143,11 +147,11 @@ impl<'c> Messages<'c> {
         let row = params![queue, salt, now, expires_at, body, checksum];
         placed.seq = self.insert.insert(row)?;
         self.check_number(queue, placed.seq, salt)?;
-        let mut takes_turns = false;
         if let Some(group) = &message.group {
-            (placed.visible_at, takes_turns) =
-                self.groups.add(placed.seq, queue, group, visible_at)?;
             placed.place = Some(visible_at);
+            placed.visible_at =
+                self.groups
+                    .add(placed.seq, queue, (group, group_limit), visible_at)?;
         }
         self.schedule.execute(params![
             queue,
@@ -157,7 +161,7 @@ impl<'c> Messages<'c> {
             0,
             expires_at
         ])?;
-        if takes_turns {
+        if message.group.is_some() && !group_limit.is_in_order() {
             self.groups.turn(placed.seq, now)?;
         }
         self.counts.put(queue);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use queue_core::QueueName;
-use queue_core::backend::{Created, Metadata};
+use queue_core::backend::{Created, GroupLimit, Metadata};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::failure::{Failure, Result};
@@ -15,7 +15,7 @@ use crate::rows::schema::Lazy;
 /// Ids are never reused, and the cache is emptied whenever another connection has committed. An operation
 /// on a queue that another process has deleted is therefore refused.
 pub(crate) struct Queues<'c> {
-    ids: HashMap<QueueName, i64>,
+    known: HashMap<QueueName, Known>,
     seen: Option<i64>,
     data_version: Lazy<'c>,
     find: Lazy<'c>,
@@ -28,11 +28,18 @@ pub(crate) struct Queues<'c> {
     stop_counting: Lazy<'c>,
 }
 
+/// What is cached of a queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) id: i64,
+    pub(crate) group_limit: GroupLimit,
+}
+
 impl<'c> Queues<'c> {
     pub(crate) fn new(connection: &'c Connection) -> Self {
         let prepare = |sql| Lazy::new(connection, sql);
         Self {
-            ids: HashMap::new(),
+            known: HashMap::new(),
             seen: None,
             data_version: prepare("PRAGMA data_version"),
             find: prepare("SELECT id, metadata FROM queue_queues WHERE name = ?1"),
@@ -53,24 +60,34 @@ impl<'c> Queues<'c> {
         let version = self.data_version.query_row([], |row| row.get(0))?;
         let changed = self.seen.replace(version) != Some(version);
         if changed {
-            self.ids.clear();
+            self.known.clear();
         }
         Ok(changed)
     }
 
-    /// Empties the cache, which may hold ids of a transaction that was rolled back.
+    /// Empties the cache, which may hold queues of a transaction that was rolled back.
     pub(crate) fn forget(&mut self) {
-        self.ids.clear();
+        self.known.clear();
         self.seen = None;
     }
 
     pub(crate) fn id(&mut self, queue: &QueueName) -> Result<i64> {
-        if let Some(&id) = self.ids.get(queue) {
-            return Ok(id);
+        Ok(self.known(queue)?.id)
+    }
+
+    pub(crate) fn known(&mut self, queue: &QueueName) -> Result<Known> {
+        if let Some(&known) = self.known.get(queue) {
+            return Ok(known);
         }
-        let (id, _) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
-        self.ids.insert(queue.clone(), id);
-        Ok(id)
+        let (id, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
+        Ok(self.learn(queue, id, &metadata))
+    }
+
+    fn learn(&mut self, queue: &QueueName, id: i64, metadata: &str) -> Known {
+        let group_limit = group_limit(metadata);
+        let known = Known { id, group_limit };
+        self.known.insert(queue.clone(), known);
+        known
     }
 
     pub(crate) fn create(&mut self, queue: &QueueName, metadata: &str) -> Result<Created> {
@@ -85,13 +102,13 @@ impl<'c> Queues<'c> {
     fn add(&mut self, queue: &QueueName, metadata: &str, put: i64) -> Result<()> {
         let id = self.insert.insert(params![queue.as_str(), metadata])?;
         self.count.execute([id, put])?;
-        self.ids.insert(queue.clone(), id);
+        self.learn(queue, id, metadata);
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, queue: &QueueName) -> Result<()> {
         let id = self.id(queue)?;
-        self.ids.remove(queue);
+        self.known.remove(queue);
         self.remove.execute([id])?;
         self.stop_counting.execute([id])?;
         self.drop_messages.execute([id])?;
@@ -107,16 +124,14 @@ impl<'c> Queues<'c> {
     }
 
     pub(crate) fn metadata(&mut self, queue: &QueueName) -> Result<Metadata> {
-        parse_metadata(&self.metadata_text(queue)?)
-    }
-
-    pub(super) fn metadata_text(&mut self, queue: &QueueName) -> Result<String> {
         let (_, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
-        Ok(metadata)
+        parse_metadata(&metadata)
     }
 
-    pub(super) fn set_metadata(&mut self, id: i64, metadata: &str) -> Result<()> {
+    pub(super) fn set_metadata(&mut self, queue: &QueueName, metadata: &str) -> Result<()> {
+        let id = self.id(queue)?;
         self.set_metadata.execute(params![id, metadata])?;
+        self.learn(queue, id, metadata);
         Ok(())
     }
 
@@ -132,6 +147,16 @@ impl<'c> Queues<'c> {
 pub(crate) fn format_metadata(metadata: &Metadata) -> String {
     let entries: BTreeMap<&str, &str> = metadata.iter().collect();
     serde_json::to_string(&entries).expect("a map of strings is JSON")
+}
+
+/// Returns the limit of groups that metadata sets. What is damaged sets none.
+pub(super) fn group_limit(metadata: &str) -> GroupLimit {
+    let limit = parse_metadata(metadata).map(|metadata| GroupLimit::of(&metadata));
+    limit
+        .ok()
+        .and_then(Result::ok)
+        .flatten()
+        .unwrap_or_default()
 }
 
 pub(crate) fn parse_metadata(text: &str) -> Result<Metadata> {

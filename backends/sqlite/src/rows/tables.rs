@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{
-    Attachment, GroupLimit, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap,
+    Attachment, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap,
 };
 use rusqlite::Connection;
 use smallvec::SmallVec;
 
 use crate::failure::{Failure, Result};
 use crate::rows::messages::{Change, Messages};
-use crate::rows::queues::{Queues, parse_metadata};
+use crate::rows::queues::{Known, Queues, group_limit};
 use crate::rows::results::Results;
 use crate::rows::stored::{self, Attaching, Handle, MessageRef, Parcel, Placed, Updated, checksum};
 
@@ -89,23 +89,16 @@ impl<'c> Tables<'c> {
         metadata: &str,
         now: i64,
     ) -> Result<()> {
-        let id = self.queues.id(queue)?;
-        // What is damaged sets no limit, and is replaced.
-        let limit = |metadata: &str| {
-            let limit = parse_metadata(metadata).map(|metadata| GroupLimit::of(&metadata));
-            limit
-                .ok()
-                .and_then(Result::ok)
-                .flatten()
-                .unwrap_or_default()
-        };
-        let before = limit(&self.queues.metadata_text(queue)?);
-        let after = limit(metadata);
+        let Known {
+            id,
+            group_limit: before,
+        } = self.queues.known(queue)?;
+        let after = group_limit(metadata);
         let changes_kind = before.is_in_order() != after.is_in_order();
         if changes_kind && self.messages.groups.are_on(id)? {
             return Err(Failure::GroupsInUse);
         }
-        self.queues.set_metadata(id, metadata)?;
+        self.queues.set_metadata(queue, metadata)?;
         if before != after {
             self.messages.groups.all_turns(id, now)?;
         }
@@ -116,7 +109,7 @@ impl<'c> Tables<'c> {
     fn step(&mut self, step: &Step, put: Option<MessageRef>, now: i64) -> Result<StepDone> {
         match step {
             Step::Put { queue, parcel } => {
-                let queue = self.queues.id(queue)?;
+                let queue = self.queues.known(queue)?;
                 let attachment = match &parcel.attachment {
                     Some(attaching) => self.attachment(attaching, now)?,
                     None => None,
