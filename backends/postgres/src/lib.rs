@@ -39,6 +39,7 @@ mod runs;
 mod schema;
 mod session;
 mod settings;
+mod settlements;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 #[cfg(feature = "tls")]

@@ -167,10 +167,11 @@ pub(crate) async fn set_metadata(
     metadata: &Metadata,
 ) -> Result<()> {
     let parameters: [Parameter<'_>; 2] = [&queue.as_str(), &entries(metadata)];
-    match column(only(&session.query(SET_METADATA, &parameters).await?)?, 0)? {
-        true => Err(Failure::GroupsInUse),
-        false => Ok(()),
+    let rows = session.query(SET_METADATA, &parameters).await?;
+    if column(only(&rows)?, 0)? {
+        return Err(Failure::GroupsInUse);
     }
+    Ok(())
 }
 
 pub(crate) async fn properties(

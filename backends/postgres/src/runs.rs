@@ -8,9 +8,10 @@ use queue_core::store_clock::after;
 
 use crate::attachments;
 use crate::failure::{Failure, Result};
-use crate::messages::{self, Change, Handle};
+use crate::messages::{self, Handle};
 use crate::records::{self, SwapOf};
 use crate::session::Session;
+use crate::settlements::{self, Change};
 
 /// Operations that one statement carries out: of one kind, each on another message.
 pub(crate) struct Run<'a> {
@@ -122,7 +123,7 @@ pub(crate) async fn carry_out_run(
                 return Err(UNKNOWN);
             };
             let handle = Handle::parse(id, receipt);
-            let done = messages::delete_items(session, queue, handle, (items, *of)).await?;
+            let done = settlements::delete_items(session, queue, handle, (items, *of)).await?;
             Ok(vec![done.map(|()| (OpOutcome::Deleted, None))])
         }
         [Op::Swap { swap, .. }] => {
@@ -132,7 +133,7 @@ pub(crate) async fn carry_out_run(
         }
         _ => {
             let settlements: Option<Vec<_>> = ops.iter().map(|op| settlement(op)).collect();
-            let done = messages::settle(session, &settlements.ok_or(UNKNOWN)?).await?;
+            let done = settlements::settle(session, &settlements.ok_or(UNKNOWN)?).await?;
             let is_delete = matches!(ops, [Op::Delete { .. }, ..]);
             let outcome = |lease| {
                 let updated = OpOutcome::Updated(lease);

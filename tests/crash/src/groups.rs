@@ -30,8 +30,8 @@ pub struct Step {
 }
 
 /// The groups, and how many messages of each are submitted at a time.
-const GROUPS: u32 = 100;
-const AT_A_TIME: u32 = 10;
+const GROUPS: u32 = 1000;
+const AT_A_TIME: u32 = 4;
 
 /// How many processes handle messages.
 const PROCESSES: usize = 4;

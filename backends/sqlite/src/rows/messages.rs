@@ -14,7 +14,7 @@ use crate::rows::attachments::{Attachments, Items};
 use crate::rows::groups::{Groups, Turn};
 use crate::rows::queues::{Counts, Known};
 use crate::rows::schema::Lazy;
-use crate::rows::stored::{Handle, Parcel, Placed, Probe, Updated, may_have_group};
+use crate::rows::stored::{Handle, Parcel, Placed, Probe, Updated};
 
 mod claim;
 
@@ -203,10 +203,7 @@ impl<'c> Messages<'c> {
         };
         let handle = self.followed(queue, handle)?;
         let nonce = rand::random();
-        let grouped = match may_have_group(handle.salt) {
-            true => self.groups.find(handle.seq)?,
-            false => None,
-        };
+        let grouped = self.groups.find(handle.seq, handle.salt)?;
         let place = match grouped {
             Some(_) => self.before_expiry(handle, place)?,
             None => place,
@@ -267,7 +264,7 @@ impl<'c> Messages<'c> {
         if handle.visible_at != BEHIND || self.held.exists(held)? {
             return Ok(handle);
         }
-        let grouped = self.groups.find(handle.seq)?;
+        let grouped = self.groups.find(handle.seq, handle.salt)?;
         Ok(Handle {
             visible_at: grouped.map_or(BEHIND, |grouped| grouped.place),
             ..handle

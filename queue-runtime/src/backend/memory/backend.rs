@@ -17,8 +17,9 @@ use queue_core::{Clock, Error, ErrorKind, MessageId, Operation, QueueName, Resul
 
 #[cfg(feature = "testing")]
 use super::history::History;
+use super::message::{Change, Placed, StoredMessage};
 use super::results::{Entry, MemoryResults};
-use super::store::{Change, Placed, Store, StoredMessage, StoredQueues};
+use super::store::{Store, StoredQueues};
 use super::{browse, store};
 
 /// Queues in this process: the reference model that other backends are compared with.

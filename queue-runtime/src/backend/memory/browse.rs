@@ -6,7 +6,8 @@ use queue_core::QueueName;
 use queue_core::backend::{Page, PageMark};
 use queue_core::store_clock::timestamp;
 
-use super::store::{Result, StoredMessage, StoredQueues};
+use super::message::StoredMessage;
+use super::store::{Result, StoredQueues};
 
 /// The last message of a page: when it becomes visible, and its number.
 pub(super) type PageEnd = (i64, u64);

@@ -4,6 +4,8 @@ mod backend;
 mod browse;
 mod groups;
 mod history;
+mod message;
+mod queue;
 mod results;
 mod store;
 

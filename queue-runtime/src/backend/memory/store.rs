@@ -1,24 +1,24 @@
 //! The queues of a memory backend, and the transitions of a message.
 
-use std::collections::BTreeSet;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::btree_map::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    Attachment, BrowsedMessage, Created, GroupLimit, ItemSet, Lease, Metadata, NewMessage,
-    PeekedMessage, PopReceipt, PutBackPlace, PutReceipt, QueueProperties, QueueTotals,
-    ReceivedMessage, StorageId,
+    Attachment, Created, ItemSet, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt,
+    PutBackPlace, QueueProperties, QueueTotals, StorageId,
 };
 use queue_core::idempotency::WorkKey;
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{LocalNotifier, Writers};
-use queue_core::store_clock::{BEHIND, StoreClock, after, lifespan, timestamp};
+use queue_core::store_clock::{StoreClock, after, lifespan, timestamp};
 use queue_core::{Clock, ErrorKind, QueueName};
 
-use super::groups::{Grouped, Groups, Stand};
+use super::groups::{Grouped, Stand};
 use super::history::History;
+use super::message::{Change, Placed, StoredMessage, number, pop_receipt};
+use super::queue::{StoredQueue, group_limit};
 use super::results::{MemoryResults, MessagePlace};
 
 /// The interval between two sweeps for results that are over, in microseconds.
@@ -50,48 +50,6 @@ pub(super) struct StoredQueues {
     swept: Option<WorkKey>,
     /// `None` unless a history is wanted.
     pub(super) history: Option<History>,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(super) struct StoredQueue {
-    metadata: Metadata,
-    /// The number of messages that were put and not undone.
-    put: usize,
-    pub(super) messages: BTreeMap<u64, StoredMessage>,
-    /// The messages by the time when they become visible, then in the order of the puts.
-    pub(super) schedule: BTreeSet<(i64, u64)>,
-    groups: Groups,
-}
-
-/// What the answer to the put of a message tells, before it is text.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Placed {
-    pub(super) number: u64,
-    receipt: u64,
-    inserted_at: i64,
-    visible_at: i64,
-    expires_at: Option<i64>,
-}
-
-/// What an update does to a message.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
-    Renew(Duration),
-    PutBack(PutBackPlace),
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct StoredMessage {
-    number: u64,
-    receipt: u64,
-    pub(super) body: Bytes,
-    attachment: Option<Bytes>,
-    inserted_at: i64,
-    pub(super) visible_at: i64,
-    expires_at: Option<i64>,
-    dequeue_count: usize,
-    deleted_items: ItemSet,
-    pub(super) grouped: Option<Box<Grouped>>,
 }
 
 impl Store {
@@ -387,243 +345,5 @@ impl StoredQueues {
     fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
-    }
-}
-
-impl StoredQueue {
-    fn insert(&mut self, message: StoredMessage) {
-        let number = message.number;
-        self.schedule.insert((message.visible_at, number));
-        if let Some(grouped) = &message.grouped {
-            self.groups.add(grouped, number);
-        }
-        self.messages.insert(number, message);
-    }
-
-    /// Stores a message that nobody holds, or with a group, that somebody may hold. Returns when it becomes visible.
-    fn insert_in_turn(&mut self, mut message: StoredMessage, now: i64) -> i64 {
-        let (number, visible_at) = (message.number, message.visible_at);
-        let group = message.grouped.as_ref().map(|it| Arc::clone(&it.group));
-        if message.stand() == Some(Stand::Behind) {
-            message.visible_at = BEHIND;
-        }
-        self.insert(message);
-        match group {
-            Some(group) => {
-                self.turn(&group, now);
-                self.messages[&number].visible_at
-            }
-            None => visible_at,
-        }
-    }
-
-    /// Lets the next message of a group stand, if it is its turn.
-    fn turn(&mut self, group: &str, now: i64) {
-        let (yields, stands) = self.groups.turn(group, now);
-        for (number, stand) in [(yields, Stand::Behind), (stands, Stand::Waits)] {
-            let Some(mut message) = number.and_then(|number| self.take(number)) else {
-                continue;
-            };
-            let is_in_order = self.groups.limit.is_in_order();
-            let grouped = message.grouped.as_mut().expect("it has a group");
-            grouped.stand = stand;
-            message.visible_at = match stand {
-                Stand::Behind => BEHIND,
-                // Its turn comes after those that are visible now.
-                _ if !is_in_order => grouped.place.max(now),
-                _ => grouped.place,
-            };
-            self.insert(message);
-        }
-    }
-
-    /// Does so in the group of a message that was changed or is gone.
-    fn turn_after(&mut self, changed: &StoredMessage, now: i64) {
-        if let Some(grouped) = &changed.grouped {
-            self.turn(&grouped.group, now);
-        }
-    }
-
-    /// Hides the first visible messages until `hidden_until`, and drops those found expired. Each hidden message gets
-    /// the next number as its receipt.
-    fn receive(
-        &mut self,
-        max: usize,
-        hidden_until: i64,
-        now: i64,
-        (last_number, last_fence): (&mut u64, &mut i64),
-    ) -> Vec<StoredMessage> {
-        let mut received = Vec::with_capacity(self.schedule.len().min(max));
-        while received.len() < max
-            && let Some(&(visible_at, number)) = self.schedule.first()
-            && visible_at <= now
-        {
-            self.schedule.pop_first();
-            match self.messages.get_mut(&number) {
-                Some(message) if message.is_alive(now) => {
-                    *last_number += 1;
-                    message.receipt = *last_number;
-                    message.visible_at = message.hidden_until(hidden_until);
-                    message.dequeue_count = message.dequeue_count.saturating_add(1);
-                    if let Some(grouped) = &mut message.grouped {
-                        *last_fence = now.max(*last_fence + 1);
-                        grouped.fence = last_fence.unsigned_abs();
-                        self.groups.remove(grouped, number);
-                        grouped.stand = Stand::Held;
-                        self.groups.add(grouped, number);
-                    }
-                    let message = message.clone();
-                    self.turn_after(&message, now);
-                    received.push(message);
-                }
-                _ => {
-                    if let Some(expired) = self.take(number) {
-                        self.turn_after(&expired, now);
-                    }
-                }
-            }
-        }
-        let hidden = received.iter().map(|it| (it.visible_at, it.number));
-        self.schedule.extend(hidden);
-        received
-    }
-
-    fn take(&mut self, number: u64) -> Option<StoredMessage> {
-        let message = self.messages.remove(&number)?;
-        self.unlist(&message);
-        Some(message)
-    }
-
-    fn unlist(&mut self, message: &StoredMessage) {
-        self.schedule.remove(&(message.visible_at, message.number));
-        if let Some(grouped) = &message.grouped {
-            self.groups.remove(grouped, message.number);
-        }
-    }
-
-    /// Removes the message if it has not expired and the receipt is the current one.
-    fn take_with(
-        &mut self,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        now: i64,
-    ) -> Result<StoredMessage> {
-        let number = number(id.as_str()).ok_or(ErrorKind::MessageNotFound)?;
-        let Entry::Occupied(stored) = self.messages.entry(number) else {
-            return Err(ErrorKind::MessageNotFound);
-        };
-        if !stored.get().is_alive(now) {
-            return Err(ErrorKind::MessageNotFound);
-        }
-        if self::number(receipt.reveal()) != Some(stored.get().receipt) {
-            return Err(ErrorKind::ReceiptMismatch);
-        }
-        let message = stored.remove();
-        self.unlist(&message);
-        Ok(message)
-    }
-}
-
-/// The limit that a queue's metadata sets. The metadata was checked when it was set.
-fn group_limit(metadata: &Metadata) -> GroupLimit {
-    GroupLimit::of(metadata).ok().flatten().unwrap_or_default()
-}
-
-/// Returns the number that the text of an id or a receipt consists of, if this store may have written it.
-fn number(text: &str) -> Option<u64> {
-    text.parse().ok().filter(|_| !text.starts_with(['+', '0']))
-}
-
-fn storage_id(number: u64) -> StorageId {
-    StorageId::new(itoa::Buffer::new().format(number))
-}
-
-fn pop_receipt(number: u64) -> PopReceipt {
-    PopReceipt::new(itoa::Buffer::new().format(number))
-}
-
-impl Placed {
-    /// Returns the answer to the put.
-    pub(super) fn receipt(self) -> PutReceipt {
-        let mut put = PutReceipt::new(
-            storage_id(self.number),
-            pop_receipt(self.receipt),
-            timestamp(self.inserted_at),
-            timestamp(self.visible_at),
-        );
-        put.expires_at = self.expires_at.map(timestamp);
-        put
-    }
-}
-
-impl StoredMessage {
-    pub(super) fn is_alive(&self, now: i64) -> bool {
-        self.expires_at.is_none_or(|expires_at| expires_at > now)
-    }
-
-    /// Until when the message can be hidden: when it expires, a message with a group makes room for the next one.
-    fn hidden_until(&self, time: i64) -> i64 {
-        match (&self.grouped, self.expires_at) {
-            (Some(_), Some(expires_at)) => time.min(expires_at),
-            _ => time,
-        }
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn stand(&self) -> Option<Stand> {
-        self.grouped.as_ref().map(|grouped| grouped.stand)
-    }
-
-    /// Returns what is shown of this message at `now`.
-    pub(super) fn browsed(self, now: i64) -> BrowsedMessage {
-        let place = self.grouped.as_ref().map(|grouped| grouped.place);
-        let place = place.filter(|_| self.visible_at == BEHIND);
-        let browsed = BrowsedMessage::from(self.received(now));
-        match place {
-            Some(place) => browsed.behind(timestamp(place)),
-            None => browsed,
-        }
-    }
-
-    /// Returns the answer to the receive of this message at `now`.
-    pub(super) fn received(self, now: i64) -> ReceivedMessage {
-        let mut received = ReceivedMessage::new(
-            storage_id(self.number),
-            pop_receipt(self.receipt),
-            self.body,
-            timestamp(self.inserted_at),
-            timestamp(now),
-        );
-        received.dequeue_count = self.dequeue_count;
-        received.deleted_items = self.deleted_items;
-        received.expires_at = self.expires_at.map(timestamp);
-        received.visible_at = timestamp(self.visible_at);
-        received.fence = self.grouped.map(|grouped| grouped.fence);
-        received
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_has_one_text() {
-        assert_eq!(number("7"), Some(7));
-        for other in [
-            "+7",
-            "07",
-            "",
-            " 7",
-            "7 ",
-            "-7",
-            "0",
-            "99999999999999999999",
-        ] {
-            assert_eq!(number(other), None, "{other:?}");
-        }
     }
 }

@@ -10,6 +10,7 @@ mod damage;
 mod damaged_file;
 mod damaged_upkeep;
 mod file;
+mod groups;
 mod inconsistent_file;
 mod opening;
 #[cfg(unix)]

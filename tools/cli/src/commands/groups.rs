@@ -55,12 +55,11 @@ pub(crate) async fn run(of: &Groups, session: &Session) -> Result<()> {
     let output = &session.output;
     if let Some(limit) = of.limit {
         let before = queue.set_group_limit(limit).await?;
-        return match output.json {
-            true => {
-                output.json(&json!({ "limit": limit.to_string(), "before": before.to_string() }))
-            }
-            false => output.line(format!("limit of each group: {limit} (was: {before})")),
-        };
+        if output.json {
+            let set = json!({ "limit": limit.to_string(), "before": before.to_string() });
+            return output.json(&set);
+        }
+        return output.line(format!("limit of each group: {limit} (was: {before})"));
     }
     let page = session.service.backend().capabilities().max_receive;
     let (mut groups, mut from) = (HashMap::<String, Group>::new(), None);

@@ -62,10 +62,7 @@ impl Messages<'_> {
                         expires_at,
                         ..
                     } = message.placed;
-                    let grouped = match may_have_group(salt) {
-                        true => self.groups.find(seq)?,
-                        false => None,
-                    };
+                    let grouped = self.groups.find(seq, salt)?;
                     // The numbers are given to all at once.
                     message.fence = grouped.map(|_| 0);
                     let until = match expires_at {

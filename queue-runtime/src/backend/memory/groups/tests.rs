@@ -10,7 +10,8 @@ use queue_core::backend::{
 };
 use queue_core::store_clock::BEHIND;
 
-use super::super::store::{Change, StoredQueues};
+use super::super::message::Change;
+use super::super::store::StoredQueues;
 use super::Stand;
 
 const QUEUE: QueueName = QueueName::from_static("orders");
