@@ -15,7 +15,9 @@ use crate::{Options, Outcome, ours, runtime};
 const NONE: &str = "without groups";
 const MANY: &str = "10,000 groups";
 const FEW: &str = "100 groups";
-const SIDES: [&str; 3] = [NONE, MANY, FEW];
+const TURNS: &str = "100 groups, four at once";
+const TRACKED: &str = "tracked, without groups";
+const SIDES: [&str; 5] = [NONE, MANY, FEW, TURNS, TRACKED];
 
 const MESSAGES: u32 = 100_000;
 const BATCH: u32 = 500;
@@ -38,6 +40,13 @@ enum Entry {
     },
 }
 
+/// A message that the storage finds by its id.
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(kind = "bench.tracked-entry", queue = "entries", tracked)]
+struct TrackedEntry {
+    number: u32,
+}
+
 pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     let dir = options.scratch()?;
     let runtime = runtime()?;
@@ -51,7 +60,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     for round in options.rounds() {
         for side in in_turn(round, SIDES) {
             eprintln!("groups, round {round}: {side}");
-            let name = side.split(' ').next().unwrap_or_default().replace(',', "");
+            let name = side.replace([' ', ','], "_");
             let path = dir.path().join(format!("{round}-{name}"));
             let mut places = vec![("SQLite", Synchronous::Full.url(&path))];
             if let Ok(server) = &postgres {
@@ -89,11 +98,27 @@ fn entry(side: &str, number: u32) -> Entry {
 /// Returns how many messages are submitted, and then handled, in a second.
 async fn rates(url: &str, messages: u32, side: &str) -> Outcome<[f64; 2]> {
     let service = QueueService::connect(url).await?;
+    if side == TURNS {
+        let queue = service.queue::<Entry>().any();
+        queue.create().await?;
+        queue.set_group_limit("4".parse()?).await?;
+    }
+    if side == TRACKED {
+        return rates_of(&service, messages, |number| TrackedEntry { number }).await;
+    }
+    rates_of(&service, messages, |number| entry(side, number)).await
+}
+
+async fn rates_of<M: Message + Sync>(
+    service: &QueueService,
+    messages: u32,
+    make: impl Fn(u32) -> M + Copy,
+) -> Outcome<[f64; 2]> {
     let started = Instant::now();
-    submit(&service, 0..messages, |number| entry(side, number)).await?;
+    submit(service, 0..messages, make).await?;
     let submitted = f64::from(messages) / started.elapsed().as_secs_f64();
     let handled = ours::handle_all(messages, |handled| {
-        let handler = move |_: Received<Entry>| {
+        let handler = move |_: Received<M>| {
             handled();
             std::future::ready(())
         };
@@ -102,14 +127,14 @@ async fn rates(url: &str, messages: u32, side: &str) -> Outcome<[f64; 2]> {
     Ok([submitted, handled.await?])
 }
 
-async fn submit(
+async fn submit<M: Message + Sync>(
     service: &QueueService,
     numbers: std::ops::Range<u32>,
-    entry: impl Fn(u32) -> Entry + Copy,
+    make: impl Fn(u32) -> M + Copy,
 ) -> Outcome<()> {
     for first in numbers.clone().step_by(BATCH as usize) {
         let batch = first..numbers.end.min(first + BATCH);
-        service.submit_all(batch.map(entry)).await?;
+        service.submit_all(batch.map(make)).await?;
     }
     Ok(())
 }

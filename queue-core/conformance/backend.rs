@@ -11,6 +11,7 @@ mod harness;
 mod limits;
 mod queues;
 mod receipts;
+mod tracking;
 mod visibility;
 
 use harness::Fixture;
@@ -100,6 +101,16 @@ suite! { $ conformance_tests backend
         what_is_undone_leaves_the_turns_as_they_were
         what_is_no_limit_is_refused
         a_backlog_in_turns_is_received_within_its_limits
+    }
+    tracking from tracking::tracking {
+        a_tracked_message_is_found_in_any_state
+        what_is_located_can_be_deleted_and_is_gone_then
+        a_message_that_is_gone_is_not_found
+        a_message_is_followed_to_another_queue
+        all_copies_are_found_up_to_the_maximum
+        what_was_not_put_is_not_found
+        a_tracked_message_behind_others_of_its_group_is_found
+        tracked_messages_are_found_by_all_clients
     }
     receipts from Fixture::open {
         a_deleted_message_is_gone

@@ -122,6 +122,7 @@ impl Encoded {
         envelope.version = message_type.version();
         envelope.subject = key.map(|key| key.0);
         envelope.group.clone_from(&self.group);
+        envelope.tracked = message_type.is_tracked();
         envelope.content_type = Some(content_type.into());
         envelope.unique_key.clone_from(&self.unique_key);
         envelope

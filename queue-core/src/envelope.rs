@@ -52,6 +52,9 @@ pub struct Envelope {
     /// The [group](crate::backend::NewMessage::group) of the message: CloudEvents `messagegroup`.
     #[serde(skip)]
     pub group: Option<Box<str>>,
+    /// Whether the storage finds the message by its id, on whatever queue it is: CloudEvents `messagetracked`.
+    #[serde(skip)]
+    pub tracked: bool,
     /// The URI of the queue that the message was submitted to, without query or user information; only informative,
     /// because a message stays readable when its queue moves.
     pub queue_uri: Option<String>,
@@ -306,6 +309,7 @@ impl Envelope {
             time: None,
             subject: None,
             group: None,
+            tracked: false,
             queue_uri: None,
             content_type: None,
             reply_to: None,

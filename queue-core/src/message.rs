@@ -143,6 +143,7 @@ pub struct MessageType {
     compresses: bool,
     packs: bool,
     groups: bool,
+    tracked: bool,
 }
 
 /// The form of a message's body.
@@ -246,6 +247,7 @@ impl MessageType {
             compresses: false,
             packs: false,
             groups: false,
+            tracked: false,
         }
     }
 
@@ -364,6 +366,13 @@ impl MessageType {
         self
     }
 
+    /// Has the storage find messages by their ids, on whatever queue they are. Tracked messages travel in no packs.
+    #[must_use]
+    pub const fn with_tracking(mut self) -> Self {
+        self.tracked = true;
+        self
+    }
+
     /// The stable identity on the wire: CloudEvents `type`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
@@ -443,6 +452,12 @@ impl MessageType {
     #[must_use]
     pub const fn has_groups(&self) -> bool {
         self.groups
+    }
+
+    /// Whether the storage finds messages by their ids.
+    #[must_use]
+    pub const fn is_tracked(&self) -> bool {
+        self.tracked
     }
 
     /// Whether an event of this kind decodes as this type.

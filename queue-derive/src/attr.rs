@@ -53,6 +53,7 @@ type_attributes! {
     "wire" wire: LitStr = "a string, as in `wire = \"bare\"`",
     "compress" compress: Flag = "no value",
     "packed" packed: Flag = "no value",
+    "tracked" tracked: Flag = "no value",
     "crate" krate: ModPath = "a path, as in `crate = my_crate::queues`",
 }
 

@@ -293,6 +293,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
         key_scope,
         compress,
         packed,
+        tracked,
         has_groups,
     } = settings;
     let duration = |duration: &std::time::Duration| {
@@ -311,6 +312,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
         .then(|| quote!(.with_key_scope(#krate::message::KeyScope::Global)));
     let compress = compress.then(|| quote!(.with_compression()));
     let packed = packed.then(|| quote!(.with_packing()));
+    let tracked = tracked.then(|| quote!(.with_tracking()));
     let groups = has_groups.then(|| quote!(.with_groups()));
     quote! {
         #krate::message::MessageType::new(#kind, #queue)
@@ -324,6 +326,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
             #key_scope
             #compress
             #packed
+            #tracked
             #groups
     }
 }

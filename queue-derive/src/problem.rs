@@ -114,6 +114,14 @@ pub(crate) enum Problem {
     )]
     PackedOf(&'static str),
     #[error(
+        "`tracked` has no effect with `wire = \"{0}\"`, because such a body carries no message id; remove one of them"
+    )]
+    TrackedOf(&'static str),
+    #[error(
+        "a `tracked` message travels in no pack, because it is found by itself; remove `packed` or `tracked`"
+    )]
+    TrackedInPack,
+    #[error(
         "`wire = \"lines\"` needs a struct with fields, each of which is a line; use a struct, or another `wire`"
     )]
     NoLines,

@@ -34,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) key_scope: KeyScope,
     pub(crate) compress: bool,
     pub(crate) packed: bool,
+    pub(crate) tracked: bool,
     pub(crate) has_groups: bool,
 }
 
@@ -117,6 +118,13 @@ impl Settings {
         if let (Some(field), false) = (input.marked(Mark::Group).next(), wire == Wire::Event) {
             problems.push(field.original, Problem::GroupWithoutEvent);
         }
+        let tracked = attributes.tracked.given().is_some();
+        if tracked && wire != Wire::Event {
+            problems.push(&input.original.ident, Problem::TrackedOf(wire.as_str()));
+        }
+        if tracked && packed {
+            problems.push(&input.original.ident, Problem::TrackedInPack);
+        }
         if packed && poison_threshold == Some(1) {
             problems.push(&input.original.ident, Problem::PackedOnce);
         }
@@ -129,6 +137,7 @@ impl Settings {
             wire,
             compress,
             packed,
+            tracked,
             has_groups: input.marked(Mark::Group).next().is_some(),
             poison_threshold,
             visibility_timeout: duration(

@@ -14,6 +14,9 @@ pub mod when_not {}
 #[doc = include_str!("docs/guide/which_once.md")]
 pub mod which_once {}
 
+#[doc = include_str!("docs/guide/where_is_my_message.md")]
+pub mod where_is_my_message {}
+
 #[doc = include_str!("docs/guide/recipes.md")]
 pub mod recipes {}
 

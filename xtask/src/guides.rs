@@ -11,11 +11,12 @@ use std::process::ExitCode;
 pub(crate) const COPIES: &str = "queue-runtime/src/docs/guide/";
 
 /// The pages that are copied, by their paths from the root, with the modules that show them.
-const PAGES: [(&str, &str); 15] = [
+const PAGES: [(&str, &str); 16] = [
     (INDEX, "index"),
     ("README.md", "readme"),
     ("docs/when-not.md", "when_not"),
     ("docs/which-once.md", "which_once"),
+    ("docs/where-is-my-message.md", "where_is_my_message"),
     ("docs/recipes.md", "recipes"),
     ("docs/listener.md", "listener"),
     ("docs/testing.md", "testing"),

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Backend, Capabilities, Created, Metadata, Op, OpOutcomes, Ops,
-    Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage, StorageId, Transactions,
+    ApplyError, AttachmentPart, Backend, Capabilities, Created, Located, Metadata, Op, OpOutcomes,
+    Ops, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage, StorageId, Transactions,
     check_ops,
 };
 use queue_core::clock::BoxFuture;
@@ -12,7 +12,7 @@ use queue_core::idempotency::ResultStore;
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::wire::StoredPayload;
-use queue_core::{Operation, QueueName, Result};
+use queue_core::{MessageId, Operation, QueueName, Result};
 
 use crate::asker::Asker;
 use crate::attachments;
@@ -237,6 +237,15 @@ impl Backend for PostgresBackend {
             Box::pin(queues::browse(session, queue, after, max))
         })
         .await
+    }
+
+    async fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<Located>> {
+        let id = id.clone();
+        let asked = self
+            .reader
+            .ask(move |session| Box::pin(async move { queues::locate(session, &id, max).await }));
+        let answer = asked.await;
+        answer.map_err(|failure| failure.into_error(Operation::Browse, None))
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {

@@ -27,7 +27,7 @@ CREATE FUNCTION lock_record(scope bytea, key bytea) RETURNS boolean LANGUAGE plp
 
 -- Puts messages, and then completes a received one. Checks everything before it writes anything.
 --
--- request: store, transaction, latest, puts: [{queue, delay, lifetime, group, is_reply}], completion: {queue, seq, nonce,
+-- request: store, transaction, latest, puts: [{queue, delay, lifetime, group, tracked, is_reply}], completion: {queue, seq, nonce,
 -- dequeue_count, visibility, token, item, of, finish: {scope, key, owner, lasts, value}, release: {scope, key, value}}.
 -- Times are microseconds, and bytes are hexadecimal. Bodies and attachments are those of the puts.
 CREATE FUNCTION write_within(request jsonb, bodies bytea[], attachments bytea[]) RETURNS jsonb LANGUAGE plpgsql
@@ -133,7 +133,8 @@ BEGIN
         bodies,
         ARRAY(SELECT (put ->> 'delay')::bigint FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place),
         ARRAY(SELECT (put ->> 'lifetime')::bigint FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place),
-        ARRAY(SELECT put ->> 'group' FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place)
+        ARRAY(SELECT put ->> 'group' FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place),
+        ARRAY(SELECT put ->> 'tracked' FROM jsonb_array_elements(puts) WITH ORDINALITY AS of (put, place) ORDER BY place)
     ) WITH ORDINALITY AS of (now, is_put, seq, nonce, visible_at, expires_at, place) LOOP
         IF NOT one.is_put THEN
             RAISE EXCEPTION 'a queue was deleted meanwhile' USING ERRCODE = 'serialization_failure';
@@ -220,7 +221,7 @@ BEGIN
     END IF;
     INSERT INTO queues (name, metadata) VALUES (submit.queue, '{}') ON CONFLICT DO NOTHING;
     IF NOT (SELECT is_put FROM put_all(at, ARRAY[queue], ARRAY[convert_to(event, 'UTF8')], ARRAY[wait], ARRAY[NULL::bigint],
-        ARRAY["group"])) THEN
+        ARRAY["group"], ARRAY[NULL::text])) THEN
         RAISE EXCEPTION 'the queue was deleted meanwhile' USING ERRCODE = 'serialization_failure';
     END IF;
     PERFORM pg_notify(channel(queue), json_build_object(

@@ -4,12 +4,12 @@
 use std::str::FromStr as _;
 
 use bytes::Bytes;
-use queue_core::QueueName;
 use queue_core::backend::{
     BrowsedMessage, ItemSet, NewMessage, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
 };
 use queue_core::internal::as_count;
 use queue_core::store_clock::{lifespan, timestamp};
+use queue_core::{MessageId, QueueName};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -90,14 +90,14 @@ macro_rules! insert {
     };
 }
 
-/// Inserts messages, those that have a group behind others of their group, although there may be none.
-macro_rules! insert_in_groups {
+/// Inserts messages that may be tracked, those that have a group behind others of their group, although there may be none.
+macro_rules! insert_with_keys {
     () => {
         concat!(r#"put AS (
-            INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body, "group", place)
+            INSERT INTO messages (seq, queue, visible_at, nonce, inserted_at, expires_at, body, "group", place, tracked)
             SELECT seq, queue, CASE WHEN name IS NULL THEN visible_at WHEN group_limit IS NULL THEN "#, behind!(), r#"
                 ELSE "#, in_turns!(), r#" + visible_at END, nonce, now, expires_at, body, name,
-                CASE WHEN name IS NOT NULL THEN visible_at END
+                CASE WHEN name IS NOT NULL THEN visible_at END, tracked
             FROM placed, clock WHERE queue IS NOT NULL
         ), due AS (
             INSERT INTO groups_due SELECT DISTINCT queue, name FROM placed WHERE queue IS NOT NULL AND name IS NOT NULL
@@ -107,21 +107,21 @@ macro_rules! insert_in_groups {
 
 /// With nonces of this process: the server takes longer to make one than to insert a row.
 const PUT: &str = put!(", $6::uuid[]", ", nonce", "given.nonce", "", insert!(), "");
-const PUT_IN_GROUPS: &str = put!(
-    ", $6::uuid[], $7::text[]",
-    ", nonce, in_group",
+const PUT_WITH_KEYS: &str = put!(
+    ", $6::uuid[], $7::text[], $8::text[]",
+    ", nonce, in_group, tracked",
     "given.nonce",
-    ", given.in_group AS name, given.group_limit",
-    insert_in_groups!(),
+    ", given.in_group AS name, given.group_limit, given.tracked",
+    insert_with_keys!(),
     ""
 );
 /// As the function `put_all`.
 pub(crate) const PUT_ALL: &str = put!(
-    ", $6::text[]",
-    ", in_group",
+    ", $6::text[], $7::text[]",
+    ", in_group, tracked",
     "gen_random_uuid()",
-    ", given.in_group AS name, given.group_limit",
-    insert_in_groups!(),
+    ", given.in_group AS name, given.group_limit, given.tracked",
+    insert_with_keys!(),
     ", nonce, visible_at, expires_at"
 );
 
@@ -165,11 +165,15 @@ pub(crate) async fn put(
         .iter()
         .map(|(_, message)| message.group.as_deref())
         .collect();
-    let parameters: [Parameter<'_>; 6] = [&names, &bodies, &delays, &lifetimes, &nonces, &groups];
-    let (now, rows) = if groups.iter().all(Option::is_none) {
+    let tracked = puts.iter().map(|(_, message)| message.tracked.as_deref());
+    let tracked: Vec<_> = tracked.map(|id| id.map(MessageId::as_str)).collect();
+    let parameters: [Parameter<'_>; 7] = [
+        &names, &bodies, &delays, &lifetimes, &nonces, &groups, &tracked,
+    ];
+    let (now, rows) = if groups.iter().chain(&tracked).all(Option::is_none) {
         session.timed(PUT, &parameters[..5]).await?
     } else {
-        session.timed(PUT_IN_GROUPS, &parameters).await?
+        session.timed(PUT_WITH_KEYS, &parameters).await?
     };
     if rows.len() != puts.len() {
         return Err(Failure::Corrupt("not every put was answered"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use queue_core::backend::{
-    Attachments, Browsing, Capabilities, ConditionalPuts, Groups, Places, parse_max_delay,
+    Attachments, Browsing, Capabilities, ConditionalPuts, Groups, Places, Tracking, parse_max_delay,
 };
 use queue_core::{Error, ErrorKind, Operation, Result};
 use tokio_postgres::Config;
@@ -189,6 +189,7 @@ fn capabilities() -> Capabilities {
     capabilities.max_moved_body = MAX_MOVED_BODY;
     capabilities.attachments = Attachments::Supported;
     capabilities.groups = Groups::Supported;
+    capabilities.tracking = Tracking::Supported;
     capabilities.places = Places::Kept;
     capabilities.browsing = Browsing::Supported;
     capabilities.conditional_puts = ConditionalPuts::Supported;

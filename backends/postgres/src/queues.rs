@@ -1,11 +1,12 @@
 //! The statements on queues, and those that only read.
 
-use queue_core::QueueName;
 use queue_core::backend::{
-    Created, Metadata, Page, PageMark, PeekedMessage, QueueProperties, QueueTotals, ReceivedMessage,
+    Created, Located, Metadata, Page, PageMark, PeekedMessage, QueueProperties, QueueTotals,
+    ReceivedMessage,
 };
 use queue_core::internal::as_count;
 use queue_core::store_clock::timestamp;
+use queue_core::{MessageId, QueueName};
 use tokio_postgres::Row;
 
 use crate::failure::{Failure, Result};
@@ -74,6 +75,18 @@ const MESSAGES: &str = concat!(
     SELECT now, id, ",
     columns!(),
     " FROM clock LEFT JOIN target ON true LEFT JOIN m ON true ORDER BY visible_at, seq"
+);
+
+/// The tracked messages with an id.
+const LOCATE: &str = concat!(
+    clock!(),
+    "m AS MATERIALIZED (
+        SELECT messages.*, queues.name FROM messages JOIN queues ON queues.id = messages.queue
+        WHERE tracked = $2 AND coalesce(expires_at > (SELECT now FROM clock), true) LIMIT $3
+    )
+    SELECT now, name, ",
+    columns!(),
+    " FROM clock LEFT JOIN m ON true"
 );
 
 /// Removes messages that are no queue's any more.
@@ -149,11 +162,12 @@ pub(crate) async fn clear(session: &mut Session, queue: &QueueName) -> Result<()
 
 pub(crate) async fn list(session: &mut Session, prefix: &str) -> Result<Vec<QueueName>> {
     let rows = session.query(LIST, &[&prefix]).await?;
-    let name = |row: &Row| {
-        QueueName::new(column::<&str>(row, 0)?)
-            .map_err(|_| Failure::Corrupt("the name of a queue is invalid"))
-    };
-    rows.iter().map(name).collect()
+    rows.iter().map(|row| name(row, 0)).collect()
+}
+
+fn name(row: &Row, at: usize) -> Result<QueueName> {
+    let name = QueueName::new(column::<&str>(row, at)?);
+    name.map_err(|_| Failure::Corrupt("the name of a queue is invalid"))
 }
 
 pub(crate) async fn metadata(session: &mut Session, queue: &QueueName) -> Result<Metadata> {
@@ -251,6 +265,23 @@ pub(crate) async fn browse(
     let mut page = Page::new(messages?, timestamp(now));
     page.next = mark;
     Ok(page)
+}
+
+/// Returns the tracked messages with an id.
+pub(crate) async fn locate(
+    session: &mut Session,
+    id: &MessageId,
+    max: usize,
+) -> Result<Vec<Located>> {
+    let parameters: [Parameter<'_>; 2] = [&id.as_str(), &rows_of(max)];
+    let (now, rows) = session.timed(LOCATE, &parameters).await?;
+    let mut located = Vec::with_capacity(rows.len());
+    for row in &rows {
+        if let Some(message) = read(row, now)? {
+            located.push(Located::new(name(row, 1)?, browsed(row, message)?));
+        }
+    }
+    Ok(located)
 }
 
 /// Removes some messages of queues that were deleted or cleared, and returns whether there may be more.

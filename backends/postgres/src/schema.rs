@@ -108,7 +108,7 @@ pub(crate) fn script(schema: &str, role: Option<&str>) -> String {
 /// Returns the statements that create everything, in the schema that is set.
 fn tables(schema: &str) -> String {
     let put_all = format!(
-        "CREATE FUNCTION put_all(bigint, text[], bytea[], bigint[], bigint[], text[]) RETURNS TABLE (
+        "CREATE FUNCTION put_all(bigint, text[], bytea[], bigint[], bigint[], text[], text[]) RETURNS TABLE (
             now bigint, is_put boolean, seq bigint, nonce uuid, visible_at bigint, expires_at bigint
         ) LANGUAGE sql AS $put_all${PUT_ALL}$put_all$;"
     );

@@ -48,11 +48,14 @@ CREATE TABLE messages (
     -- in the year 9999; in a queue whose groups take turns, so much later than in the year 9860 as its place is after 1970.
     "group" text COLLATE "C",
     place bigint,
+    -- The id by which the message is found.
+    tracked text COLLATE "C",
     body bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE messages ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX messages_schedule ON messages (queue, visible_at, seq);
 
+CREATE INDEX messages_tracked ON messages (tracked) WHERE tracked IS NOT NULL;
 CREATE INDEX messages_group ON messages (queue, "group", visible_at, seq) WHERE "group" IS NOT NULL;
 
 -- The groups in which a message came or went, or was received, so that it may be another one's turn. Receives make it visible, because a

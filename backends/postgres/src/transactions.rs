@@ -136,6 +136,7 @@ impl PostgresTransactions {
                 "delay": delay,
                 "lifetime": lifetime,
                 "group": message.group,
+                "tracked": message.tracked.as_ref().map(|id| id.as_str()),
                 "is_reply": is_reply,
             })
         };

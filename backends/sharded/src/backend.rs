@@ -5,9 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, Atomicity, AttachmentPart, Attachments, Backend, BackendExt as _, BodyForm,
-    BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Created, Groups, Metadata, NewMessage,
-    Op, OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, PutReceipt,
-    QueueProperties, ReceivedMessage, Sharded, StaleReceipts, StorageId, Transactions, check_ops,
+    BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Created, Groups, Located, Metadata,
+    NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, PutReceipt,
+    QueueProperties, ReceivedMessage, Sharded, StaleReceipts, StorageId, Tracking, Transactions,
+    check_ops,
 };
 use queue_core::clock::Clock;
 use queue_core::idempotency::ResultStore;
@@ -18,8 +19,8 @@ use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
 use crate::descriptor::Descriptor;
 use crate::placement::{
-    Turns, may_go_elsewhere, no_such_id, of_queue, of_shard, shard_name, shard_of, shard_of_key,
-    shard_of_message, translate_attachment,
+    Turns, may_go_elsewhere, message_id, message_receipt, no_such_id, of_queue, of_shard,
+    shard_name, shard_of, shard_of_key, shard_of_message, translate_attachment,
 };
 use crate::results::ShardedResults;
 use crate::round::Rounds;
@@ -314,6 +315,23 @@ impl Backend for ShardedBackend {
         self.find_in_shards(queue, id, max).await
     }
 
+    async fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<Located>> {
+        let mut located = Vec::new();
+        for account in &self.accounts {
+            for mut one in account.locate(id, max).await? {
+                // A queue that is no shard is not one of these.
+                if let Some((queue, shard)) = shard_of(&one.queue) {
+                    one.queue = queue;
+                    one.message.id = message_id(shard, &one.message.id);
+                    one.message.receipt = message_receipt(shard, &one.message.receipt);
+                    located.push(one);
+                }
+            }
+        }
+        located.truncate(max);
+        Ok(located)
+    }
+
     async fn clear(&self, queue: &QueueName) -> Result<()> {
         self.clear_all(queue).await
     }
@@ -375,6 +393,9 @@ fn of_all(accounts: &[Arc<dyn Backend>]) -> Capabilities {
         }
         if one.places == Places::Lost {
             together.places = Places::Lost;
+        }
+        if one.tracking == Tracking::Unsupported {
+            together.tracking = Tracking::Unsupported;
         }
         if one.browsing == Browsing::Unsupported {
             together.browsing = Browsing::Unsupported;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Backend, BrowsedMessage, Capabilities, Created, Limits, Metadata,
-    NewMessage, Op, OpOutcomes, Ops, Page, PageMark, PeekedMessage, QueueProperties,
+    ApplyError, AttachmentPart, Backend, BrowsedMessage, Capabilities, Created, Limits, Located,
+    Metadata, NewMessage, Op, OpOutcomes, Ops, Page, PageMark, PeekedMessage, QueueProperties,
     ReceivedMessage, StorageId, Transactions, check_ops,
 };
 use queue_core::idempotency::{ResultStore, StoreIdentity};
@@ -362,6 +362,16 @@ impl Backend for SqliteBackend {
                 return Ok(found);
             }
         }
+    }
+
+    async fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<Located>> {
+        let id = id.clone();
+        let locate = move |reader: &Reader| reader.locate(&id, max);
+        let located = self.read(Operation::Browse, None, locate).await?;
+        let located = located.into_iter();
+        Ok(located
+            .map(|(queue, stored)| Located::new(queue, stored.into_browsed()))
+            .collect())
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {

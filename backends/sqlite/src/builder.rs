@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::{
-    Attachments, Browsing, Capabilities, ConditionalPuts, Groups, Places, parse_max_delay,
+    Attachments, Browsing, Capabilities, ConditionalPuts, Groups, Places, Tracking, parse_max_delay,
 };
 use queue_core::internal::has_stray_ends;
 use queue_core::{Clock, Error, ErrorKind, Operation, Result};
@@ -62,6 +62,7 @@ impl SqliteBackend {
         capabilities.conditional_puts = ConditionalPuts::Supported;
         capabilities.attachments = Attachments::Supported;
         capabilities.groups = Groups::Supported;
+        capabilities.tracking = Tracking::Supported;
         SqliteBuilder {
             settings: Settings::new(path),
             clock,

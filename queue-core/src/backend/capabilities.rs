@@ -6,6 +6,7 @@ use super::groups::{GroupLimit, Groups, MAX_GROUP, NO_GROUPS};
 use super::messages::{MAX_ITEMS, NewMessage, TimeToLive};
 use super::ops::{ApplyError, Op};
 use super::queues::{Metadata, PageMark};
+use super::tracking::{NO_TRACKING, Tracking};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::name::QueueName;
 use crate::text::has_forbidden;
@@ -48,6 +49,8 @@ pub struct Capabilities {
     pub attachments: Attachments,
     /// Whether messages can have groups, whose order the storage keeps.
     pub groups: Groups,
+    /// Whether messages can be tracked: found by their ids.
+    pub tracking: Tracking,
     /// The most operations on messages in one [`apply`](super::Backend::apply), and the most [swaps](Op::Swap).
     pub max_apply: usize,
     /// The maximum total size, in bytes, of the bodies in one [`apply`](super::Backend::apply) without the largest
@@ -169,7 +172,7 @@ impl Capabilities {
     /// Three limits differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
     /// between polls, and the size of a moved message, which has no limit. A backend that implements
     /// [`browse`](super::Backend::browse), [`Op::Swap`] or [`PutBackPlace::Kept`](super::PutBackPlace::Kept) sets
-    /// `browsing`, `conditional_puts` or `places`; one that keeps the order of groups sets `groups`.
+    /// `browsing`, `conditional_puts` or `places`; one that keeps the order of groups sets `groups`, and one that finds messages by their ids, `tracking`.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -189,6 +192,7 @@ impl Capabilities {
             conditional_puts: ConditionalPuts::Unsupported,
             attachments: Attachments::Unsupported,
             groups: Groups::Unsupported,
+            tracking: Tracking::Unsupported,
             max_apply: 1024,
             max_apply_bytes: 8 * 1024 * 1024,
         }
@@ -265,6 +269,9 @@ impl Limits<'_> {
         }
         if let Some(group) = &message.group {
             self.check_group(group)?;
+        }
+        if message.tracked.is_some() && self.capabilities.tracking == Tracking::Unsupported {
+            return Err(self.error(ErrorKind::Unsupported, NO_TRACKING.to_owned()));
         }
         let longest = self.capabilities.max_delay;
         if message.delay > longest {

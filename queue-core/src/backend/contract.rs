@@ -14,6 +14,7 @@ use super::ops::{ApplyError, Op, OpOutcome, OpOutcomes, Ops, PutBackPlace};
 use super::queues::{BrowsedMessage, Created, Metadata, Page, PageMark, QueueProperties};
 use super::records::{PutIf, Swap};
 use super::sharded::Sharded;
+use super::tracking::{Located, NO_TRACKING};
 use super::transactions::Transactions;
 use crate::envelope::MessageId;
 use crate::error::{Error, ErrorKind, Operation, Result};
@@ -206,6 +207,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         max: usize,
     ) -> Result<Vec<BrowsedMessage>> {
         find_by_browsing(self, queue, id, max).await
+    }
+
+    /// Returns up to `max` [tracked](super::NewMessage::tracked) messages with this id, on whatever queue and in any state,
+    /// without changing anything. A message that is received, updated or moved meanwhile is found once, or, if it is moved,
+    /// on either queue.
+    ///
+    /// The default is for backends that find none, as [`Capabilities::tracking`] says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`].
+    async fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<Located>> {
+        let _ = (id, max);
+        Err(Error::new(ErrorKind::Unsupported, Operation::Browse).with_detail(NO_TRACKING))
     }
 
     /// Deletes all messages of a queue, including invisible ones. Idempotent.

@@ -103,6 +103,11 @@ macro_rules! forward_backend {
             find<'q, 'i>(queue: &'q $crate::QueueName, id: &'i $crate::MessageId, max: usize)
                 -> $crate::Result<Vec<$crate::backend::BrowsedMessage>> }
     };
+    (@locate $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            locate<'i>(id: &'i $crate::MessageId, max: usize)
+                -> $crate::Result<Vec<$crate::backend::Located>> }
+    };
     (@attachment $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
             attachment<'q, 'i, 'p>(
@@ -154,6 +159,7 @@ macro_rules! forward_backend {
     (@unless attachment [attachment $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless browse [browse $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless find [find $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless locate [locate $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless clear [clear $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless apply [apply $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless $method:ident [$other:ident $($but:ident)*] $self:ident, $inner:expr) => {
@@ -168,7 +174,7 @@ macro_rules! forward_backend {
     ($self:ident => $inner:expr; all but $($but:ident)*) => {
         $crate::forward_backend! { @but [$($but)*] $self, $inner;
             capabilities queue_uri sharded notifier results payload_store transactions create_queue
-            delete_queue list_queues properties metadata set_metadata receive peek attachment browse find clear apply }
+            delete_queue list_queues properties metadata set_metadata receive peek attachment browse find locate clear apply }
     };
     ($self:ident => $inner:expr; $($method:ident)*) => {
         $($crate::forward_backend! { @$method $self, $inner })*

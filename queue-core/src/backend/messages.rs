@@ -7,7 +7,7 @@ use bytes::Bytes;
 use smol_str::SmolStr;
 
 use crate::clock::Timestamp;
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, MessageId};
 use crate::name::QueueName;
 
 /// The id that the storage assigned to a message, and never to another one, not even after its queue was deleted. A
@@ -42,6 +42,9 @@ pub struct NewMessage {
     /// of a group is stored, those that were put later lie behind it, and are not visible. Groups need a backend with
     /// [`groups`](super::Capabilities::groups). The same text on another queue is another group.
     pub group: Option<Box<str>>,
+    /// The message id by which the storage [locates](super::Backend::locate) the message. A tracked message needs a backend
+    /// with [`tracking`](super::Capabilities::tracking).
+    pub tracked: Option<Box<MessageId>>,
 }
 
 /// Data stored with a message and not in its body, such as a payload that is too large for the body. An attachment is
@@ -204,6 +207,7 @@ impl NewMessage {
             attachment: None,
             shard_key: None,
             group: None,
+            tracked: None,
         }
     }
 
@@ -247,14 +251,25 @@ impl NewMessage {
         self
     }
 
-    /// Sets the shard key and the group that an event has: those of a message that takes the place of another.
+    /// Has the storage locate the message by this id.
+    #[must_use]
+    pub fn with_tracked(mut self, id: Option<MessageId>) -> Self {
+        self.tracked = id.map(Box::new);
+        self
+    }
+
+    /// Sets the shard key, the group and the tracking that an event has: those of a message that takes the place of another.
     #[must_use]
     #[inline]
     pub fn with_keys_of(self, envelope: Option<&Envelope>) -> Self {
+        let tracked = envelope.filter(|envelope| envelope.tracked);
+        let tracked = tracked.map(|envelope| envelope.id.clone());
         let (subject, group) = envelope.map_or((None, None), |envelope| {
             (envelope.subject.as_deref(), envelope.group.as_deref())
         });
-        self.with_shard_key(subject).with_group(group)
+        self.with_shard_key(subject)
+            .with_group(group)
+            .with_tracked(tracked)
     }
 }
 

@@ -26,6 +26,7 @@ mod placed;
 mod queues;
 mod records;
 mod sharded;
+mod tracking;
 mod transactions;
 
 pub use capabilities::{
@@ -48,6 +49,7 @@ pub use queues::{
 };
 pub use records::{FoundRecord, PutIf, Record, Swap, SwapIf, SwapOutcome};
 pub use sharded::{Resized, RetiredShard, Sharded, Sharding};
+pub use tracking::{Located, NO_TRACKING, Tracking};
 pub use transactions::{
     Completion, Mark, PackItem, RECORD_RETENTION, StorageTransaction, Token, TransactionOutcome,
     Transactions, Writes, Written,

@@ -60,6 +60,7 @@ attributes! {
     time = "time",
     subject = "subject",
     group = "messagegroup",
+    tracked = "messagetracked",
     content_type = "datacontenttype",
     version = "dataversion",
     queue_uri = "queueuri",
@@ -246,7 +247,7 @@ impl<'a> Attribute<'a> {
         self.scalar("a whole number from 0 to 4294967295")
     }
 
-    fn flag(&self) -> Result<bool, String> {
+    pub(super) fn flag(&self) -> Result<bool, String> {
         Ok(self.scalar("true or false")?.unwrap_or(false))
     }
 

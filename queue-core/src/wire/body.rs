@@ -97,6 +97,14 @@ impl Body {
         Self::read(body, usize::MAX).envelope()?.subject.clone()
     }
 
+    /// Returns the id by which a storage [finds](crate::backend::NewMessage::tracked) the message of a stored body.
+    #[must_use]
+    pub fn tracked(body: &Bytes) -> Option<MessageId> {
+        let body = Self::read(body, usize::MAX);
+        let envelope = body.envelope().filter(|envelope| envelope.tracked)?;
+        Some(envelope.id.clone())
+    }
+
     /// Returns the [group](crate::backend::NewMessage::group) of a stored body: the `messagegroup` of an event.
     #[must_use]
     pub fn group(body: &Bytes) -> Option<Box<str>> {

@@ -147,6 +147,7 @@ impl Event {
             time: attributes.time.time()?,
             subject: attributes.subject.owned()?,
             group: attributes.group.owned_if_text().map(String::into_boxed_str),
+            tracked: attributes.tracked.flag().unwrap_or(false),
             queue_uri: attributes.queue_uri.owned()?,
             content_type: content_type(attributes)?,
             reply_to: attributes.reply_to.owned_if_text(),

@@ -23,6 +23,7 @@ pub(super) const TYPE: &str = member!("type");
 pub(super) const TIME: &str = member!("time");
 pub(super) const SUBJECT: &str = member!("subject");
 pub(super) const GROUP: &str = member!("messagegroup");
+pub(super) const TRACKED: &str = member!("messagetracked");
 pub(super) const CONTENT_TYPE: &str = member!("datacontenttype");
 pub(super) const VERSION: &str = member!("dataversion");
 pub(super) const QUEUE_URI: &str = member!("queueuri");
@@ -48,6 +49,7 @@ pub(super) fn read(event: &str) -> Option<Attributes<'_>> {
     attributes.time.set_any(rest.string(TIME));
     attributes.subject.set_any(rest.string(SUBJECT));
     attributes.group.set_any(rest.string(GROUP));
+    attributes.tracked.set_any(rest.yes(TRACKED));
     attributes.content_type.set_any(rest.string(CONTENT_TYPE));
     attributes.version.set(rest.number(VERSION)?);
     attributes.queue_uri.set_any(rest.string(QUEUE_URI));
@@ -88,6 +90,13 @@ impl<'a> Rest<'a> {
         } else {
             Value::of(value)
         })
+    }
+
+    /// Takes a member whose value is `true`.
+    fn yes(&mut self, name: &str) -> Option<Value<'a>> {
+        let text = self.0.strip_prefix(name)?;
+        self.0 = text.strip_prefix("true")?;
+        Some(Value::of("true"))
     }
 
     /// Takes a member whose value is a whole number, not negative.

@@ -183,6 +183,9 @@ fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
     }
     object.text(layout::SUBJECT, envelope.subject.as_deref());
     object.text(layout::GROUP, envelope.group.as_deref());
+    if envelope.tracked {
+        object.raw(layout::TRACKED, b"true");
+    }
     object.text(layout::CONTENT_TYPE, envelope.content_type.as_deref());
     object.number(layout::VERSION, envelope.version);
     object.text(layout::QUEUE_URI, envelope.queue_uri.as_deref());

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use queue_core::backend::{self, AttachmentPart, Attachments, NewMessage, StorageId};
+use queue_core::backend::{self, AttachmentPart, Attachments, NewMessage, StorageId, Tracking};
 use queue_core::internal::error_chain;
 use queue_core::wire::{Attached, Body, ExpandErrorKind, StoredPayload};
 use queue_core::{Error, ErrorKind, Operation, QueueName, RetryAdvice};
@@ -164,7 +164,13 @@ pub(crate) fn moved(
     body: Bytes,
 ) -> NewMessage {
     let key = Body::shard_key(&body);
-    let mut new = NewMessage::moved(body).with_shard_key(key.as_deref());
+    let tracked = match context.backend.capabilities().tracking {
+        Tracking::Supported => Body::tracked(&body),
+        _ => None,
+    };
+    let mut new = NewMessage::moved(body)
+        .with_shard_key(key.as_deref())
+        .with_tracked(tracked);
     if context.backend.capabilities().attachments != Attachments::Unsupported {
         new.attachment = Some(backend::Attachment::Of {
             queue: queue.clone(),

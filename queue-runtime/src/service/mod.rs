@@ -10,8 +10,8 @@ mod signals;
 mod target;
 
 pub use crate::extensions::operators::{
-    Browsed, BrowsedPage, DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError,
-    Left, Taken, TakenOff, redrive,
+    Browsed, BrowsedPage, Cancelled, DeleteError, ExportFile, ExportedMessage, ExportedPage,
+    ImportError, Left, Status, Taken, TakenOff, redrive,
 };
 pub use crate::kernel::stop_on_drop::StopOnDrop;
 pub use builder::ServiceBuilder;

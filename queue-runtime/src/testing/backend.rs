@@ -3,7 +3,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, Atomicity, AttachmentPart, Backend, BackendExt as _, BrowsedMessage, Created,
-    Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage,
+    Located, Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage,
     PopReceipt, PutBackPlace, QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_core::internal::forward_backend;
@@ -102,6 +102,15 @@ impl Backend for FaultInjector {
         let found = call.answer(self.inner().find(queue, id, max)).await??;
         let found = found.into_iter();
         Ok(found.map(|one| self.skew().browsed(one)).collect())
+    }
+
+    async fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<Located>> {
+        let call = Call::begin(self, Operation::Browse, None);
+        let mut located = call.answer(self.inner().locate(id, max)).await??;
+        for one in &mut located {
+            one.message = self.skew().browsed(one.message.clone());
+        }
+        Ok(located)
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {

@@ -77,6 +77,7 @@ mod stores;
 mod submit;
 mod support;
 mod testing;
+mod tracking;
 mod trickle;
 mod unique;
 mod untyped;

@@ -6,8 +6,8 @@ use clap::{Args, ColorChoice, Parser, Subcommand};
 use crate::commands::schema;
 use crate::commands::{
     backup, browse, check, completions, cost, export, groups, import, list, message, metadata,
-    pause, payloads, peek, properties, queue, receive, redrive, results, schedules, serve, submit,
-    watch,
+    pause, payloads, peek, properties, queue, receive, redrive, results, schedules, serve, status,
+    submit, watch,
 };
 
 /// Shows the queues of a storage, and repairs, moves, copies and deletes their messages.
@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Browse(browse::Browse),
     Groups(groups::Groups),
     Find(message::Find),
+    Status(status::StatusOf),
+    Cancel(status::Cancel),
     Submit(submit::Submit),
     Receive(receive::Receive),
     Export(export::Export),

@@ -66,7 +66,7 @@ pub(super) fn examine<'c, 'r>(
         schedule_is_whole: true,
     };
     examination.expect_rows();
-    let steps: [(&str, Step<'c, 'r>); 10] = [
+    let steps: [(&str, Step<'c, 'r>); 11] = [
         ("queue_store", Examination::time),
         ("queue_queues", Examination::queues),
         ("queue_counts", Examination::recorded_counts),
@@ -74,6 +74,7 @@ pub(super) fn examine<'c, 'r>(
         ("queue_schedule", Examination::schedule),
         ("queue_schedule", Examination::unscheduled),
         ("queue_grouped", Examination::groups),
+        ("queue_tracked", Examination::tracked),
         ("queue_attachments", Examination::attachments),
         ("queue_deleted_items", Examination::items),
         ("queue_results", Examination::results),
@@ -354,6 +355,15 @@ impl Examination<'_, '_> {
         );
         self.add_all(ProblemKind::Schedule, &wrong, |seq, _| {
             format!("number {seq} is not in its place in its group")
+        })
+    }
+
+    /// Finds tracked messages that are missing.
+    fn tracked(&mut self) -> Result<()> {
+        let lost =
+            "SELECT seq, 0 FROM queue_tracked WHERE seq NOT IN (SELECT seq FROM queue_messages)";
+        self.add_all(ProblemKind::NoMessage, lost, |seq, _| {
+            format!("number {seq}, which is tracked, is missing")
         })
     }
 

@@ -165,6 +165,7 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
         [],
     )?;
     let ungrouped = restore_groups(&transaction)?;
+    copy_tracked(source, &transaction)?;
     transaction.execute(
         "INSERT INTO queue_counts (queue, messages, expiring) \
          SELECT id, (SELECT count(*) FROM queue_schedule WHERE queue = id), \
@@ -360,6 +361,22 @@ fn restore_groups(target: &Connection) -> Result<usize> {
         [],
     )?;
     Ok(ungrouped)
+}
+
+/// Copies the ids of the tracked messages that were copied and scheduled.
+fn copy_tracked(source: &Connection, target: &Connection) -> Result<()> {
+    // Older versions track nothing.
+    if !has_table(source, "queue_tracked")? {
+        return Ok(());
+    }
+    let mut insert = target.prepare(
+        "INSERT OR IGNORE INTO queue_tracked SELECT seq, ?2, visible_at FROM queue_schedule WHERE seq = ?1",
+    )?;
+    Rows::of(source, "queue_tracked", "seq", "seq, id")?.each(|row| {
+        insert.execute(params![row.get::<_, i64>(0)?, row.get::<_, String>(1)?])?;
+        Ok(())
+    })?;
+    Ok(())
 }
 
 /// Copies the deleted items of the messages that were copied. Items that cannot be read are handled again.

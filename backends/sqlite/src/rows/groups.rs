@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::Result;
 use crate::rows::schema::Lazy;
-use crate::rows::stored::{Placed, Stored, may_have_group};
+use crate::rows::stored::{Placed, Stored};
 
 /// The statements on groups, within a transaction.
 pub(crate) struct Groups<'c> {
@@ -100,10 +100,7 @@ impl<'c> Groups<'c> {
     }
 
     /// Returns what is known of a message; `None` if it has no group.
-    pub(crate) fn find(&mut self, seq: i64, salt: i64) -> Result<Option<Grouped>> {
-        if !may_have_group(salt) {
-            return Ok(None);
-        }
+    pub(crate) fn find(&mut self, seq: i64) -> Result<Option<Grouped>> {
         let found = self.find.query_row([seq], |row| {
             let state: Option<i64> = row.get(1)?;
             let turn = state.map(|state| match state {

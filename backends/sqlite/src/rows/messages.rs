@@ -11,10 +11,11 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::{Failure, Result};
 use crate::rows::attachments::{Attachments, Items};
-use crate::rows::groups::{Groups, Turn};
+use crate::rows::groups::{Grouped, Groups, Turn};
 use crate::rows::queues::{Counts, Known};
 use crate::rows::schema::Lazy;
-use crate::rows::stored::{Handle, Parcel, Placed, Probe, Updated};
+use crate::rows::stored::{Handle, Parcel, Placed, Probe, Updated, may_be_tracked, may_have_group};
+use crate::rows::tracked::Tracked;
 
 mod claim;
 
@@ -24,6 +25,7 @@ pub(crate) struct Messages<'c> {
     pub(crate) attachments: Attachments<'c>,
     items: Items<'c>,
     pub(super) groups: Groups<'c>,
+    tracked: Tracked<'c>,
     /// Set while a transaction reads around damage.
     pub(crate) probe: Option<Rc<Probe>>,
     /// The number of the message that was put last, if any was.
@@ -68,6 +70,7 @@ impl<'c> Messages<'c> {
             attachments: Attachments::new(connection),
             items: Items::new(connection),
             groups: Groups::new(connection),
+            tracked: Tracked::new(connection),
             probe: None,
             last_put: None,
             insert: prepare(
@@ -161,6 +164,10 @@ impl<'c> Messages<'c> {
             0,
             expires_at
         ])?;
+        if let Some(id) = &message.tracked {
+            self.tracked
+                .add(placed.seq, id.as_str(), placed.visible_at)?;
+        }
         if message.group.is_some() && !group_limit.is_in_order() {
             self.groups.turn(placed.seq, now)?;
         }
@@ -203,7 +210,7 @@ impl<'c> Messages<'c> {
         };
         let handle = self.followed(queue, handle)?;
         let nonce = rand::random();
-        let grouped = self.groups.find(handle.seq, handle.salt)?;
+        let grouped = self.grouped(handle.seq, handle.salt)?;
         let place = match grouped {
             Some(_) => self.before_expiry(handle, place)?,
             None => place,
@@ -227,6 +234,9 @@ impl<'c> Messages<'c> {
         if changed == 0 {
             return Err(self.why_not(queue, handle, now)?);
         }
+        if may_be_tracked(handle.salt) {
+            self.tracked.see(handle.seq, visible_at)?;
+        }
         if takes_turn {
             self.groups.lay_behind(handle.seq, place)?;
             self.groups.turn(handle.seq, now)?;
@@ -244,6 +254,16 @@ impl<'c> Messages<'c> {
             nonce,
             place,
         })
+    }
+
+    /// Returns what is known of a message that has a group.
+    fn grouped(&mut self, seq: i64, salt: i64) -> Result<Option<Grouped>> {
+        // Nothing is looked up for most messages.
+        if may_have_group(salt) {
+            self.groups.find(seq)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Returns since when a message is visible that is in the place of its insertion. An unreadable message has no
@@ -264,7 +284,7 @@ impl<'c> Messages<'c> {
         if handle.visible_at != BEHIND || self.held.exists(held)? {
             return Ok(handle);
         }
-        let grouped = self.groups.find(handle.seq, handle.salt)?;
+        let grouped = self.groups.find(handle.seq)?;
         Ok(Handle {
             visible_at: grouped.map_or(BEHIND, |grouped| grouped.place),
             ..handle

@@ -20,3 +20,4 @@ pub(crate) mod results;
 pub(crate) mod schema;
 pub(crate) mod stored;
 pub(crate) mod tables;
+pub(crate) mod tracked;

@@ -28,6 +28,7 @@ use crate::failure::{Failure, Result};
 /// | `queue_deleted_items` | the items of packs that were deleted, as bits (version 3); `salt` is that of the message |
 /// | `queue_grouped` | the messages that have a group (version 6), with what makes the next one of a group visible |
 /// | `queue_turns` | a view by which the next message of a group gets its turn, where groups have a limit; `queue_group_limits` is a view of the limits |
+/// | `queue_tracked` | the messages that are found by their ids (version 6) |
 /// | `queue_fence` | the highest fence number of a receive |
 /// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards; a value that ends with a message names it (version 5) |
 const VERSIONS: &[Version] = &[
@@ -97,6 +98,10 @@ pub(crate) const NAMES: &[&str] = &[
     "queue_turns_yield",
     "queue_turns_received",
     "queue_turns_next",
+    "queue_tracked",
+    "queue_tracked_by_id",
+    "queue_tracked_removed",
+    "queue_tracked_discarded",
 ];
 
 /// Reads the layout of a file in which there are queues: a row for [`check_layout`].

@@ -193,12 +193,20 @@ fn verified(
     }
 }
 
-/// The bit of a salt that says whether the message may have a group. Those of older programs are random.
+/// The bits of a salt that say whether the message may have a group, and may be tracked. Those of older programs are random.
 const GROUPED: i64 = 2;
+const TRACKED: i64 = 4;
 
-/// Returns a salt for a message that has a group, or has none.
-pub(crate) fn new_salt(has_group: bool) -> i64 {
-    rand::random::<i64>() & !GROUPED | if has_group { GROUPED } else { 0 }
+/// Returns a salt for a message that has a group, or has none, and is tracked, or is not.
+pub(crate) fn new_salt(has_group: bool, is_tracked: bool) -> i64 {
+    let bits = [(GROUPED, has_group), (TRACKED, is_tracked)];
+    let set = bits.into_iter().filter(|(_, is_set)| *is_set);
+    rand::random::<i64>() & !(GROUPED | TRACKED) | set.map(|(bit, _)| bit).sum::<i64>()
+}
+
+/// Whether a message with this salt may be tracked.
+pub(crate) fn may_be_tracked(salt: i64) -> bool {
+    salt & TRACKED != 0
 }
 
 /// Whether a message with this salt may have a group.

@@ -224,7 +224,8 @@ fn of_record(failure: Failure) -> Failure {
 impl Step {
     pub(crate) fn put(queue: QueueName, mut message: NewMessage) -> Self {
         // By the salt's last bit, a test that asks what was submitted knows what was only moved.
-        let salt = stored::new_salt(message.group.is_some()) & !1 | i64::from(message.moved);
+        let salt = stored::new_salt(message.group.is_some(), message.tracked.is_some()) & !1
+            | i64::from(message.moved);
         let attachment = message
             .attachment
             .take()

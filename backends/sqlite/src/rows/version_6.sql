@@ -71,3 +71,14 @@ END;
 CREATE TRIGGER queue_turns_next AFTER DELETE ON queue_grouped WHEN OLD.state IS NOT NULL BEGIN
     INSERT INTO queue_turns VALUES (OLD.queue, OLD.name, OLD.place);
 END;
+
+-- The messages that are found by their ids, and where they were last seen in the schedule. The third bit of the salt is set if
+-- the message may be tracked.
+CREATE TABLE queue_tracked (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, visible_at INTEGER NOT NULL) STRICT;
+CREATE INDEX queue_tracked_by_id ON queue_tracked (id);
+CREATE TRIGGER queue_tracked_removed AFTER DELETE ON queue_messages WHEN OLD.salt & 4 BEGIN
+    DELETE FROM queue_tracked WHERE seq = OLD.seq;
+END;
+CREATE TRIGGER queue_tracked_discarded AFTER INSERT ON queue_discarded BEGIN
+    DELETE FROM queue_tracked WHERE seq = NEW.seq;
+END;

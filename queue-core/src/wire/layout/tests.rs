@@ -101,7 +101,7 @@ proptest! {
     }
 }
 
-const EVENT: &str = r#"{"specversion":"1.0","id":"1","source":"s","type":"t","time":"2026-03-14T09:26:53Z","subject":"[\"t\",\"\\\",3]","messagegroup":"g","datacontenttype":"application/json","dataversion":12,"queueuri":"memory:#t","requestid":"order-7","replyto":"queue-replies-1","correlationid":"7","traceparent":"00-4b-00-01","tracestate":"x=y","uniquekey":"{\"key\":1}","data":{"a":[1,2]}}"#;
+const EVENT: &str = r#"{"specversion":"1.0","id":"1","source":"s","type":"t","time":"2026-03-14T09:26:53Z","subject":"[\"t\",\"\\\",3]","messagegroup":"g","messagetracked":true,"datacontenttype":"application/json","dataversion":12,"queueuri":"memory:#t","requestid":"order-7","replyto":"queue-replies-1","correlationid":"7","traceparent":"00-4b-00-01","tracestate":"x=y","uniquekey":"{\"key\":1}","data":{"a":[1,2]}}"#;
 
 #[test]
 fn the_layout_is_recognised_with_and_without_what_is_optional() {
@@ -113,6 +113,7 @@ fn the_layout_is_recognised_with_and_without_what_is_optional() {
             "time",
             "subject",
             "messagegroup",
+            "messagetracked",
             "datacontenttype",
             "queueuri",
             "replyto",

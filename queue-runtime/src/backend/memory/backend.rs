@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Browsing, Capabilities,
-    ConditionalPuts, Created, FoundRecord, GROUPS_IN_USE, Groups, Lease, Metadata, Op, OpOutcome,
-    OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, QueueProperties, ReceivedMessage,
-    StorageId, check_ops,
+    ConditionalPuts, Created, FoundRecord, GROUPS_IN_USE, Groups, Lease, Located, Metadata, Op,
+    OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, QueueProperties,
+    ReceivedMessage, StorageId, Tracking, check_ops,
 };
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
@@ -110,6 +110,7 @@ impl MemoryBackend {
         capabilities.conditional_puts = ConditionalPuts::Supported;
         capabilities.attachments = Attachments::Supported;
         capabilities.groups = Groups::Supported;
+        capabilities.tracking = Tracking::Supported;
         Self {
             store,
             name,
@@ -283,6 +284,10 @@ impl Backend for MemoryBackend {
             }
             tokio::task::yield_now().await;
         }
+    }
+
+    async fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<Located>> {
+        Ok(self.store.with(|state, now| state.locate(id, max, now)))
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_core::MessageId;
 use queue_core::backend::{
     BrowsedMessage, ItemSet, PopReceipt, PutBackPlace, PutReceipt, ReceivedMessage, StorageId,
 };
@@ -39,6 +40,7 @@ pub(super) struct StoredMessage {
     pub(super) dequeue_count: usize,
     pub(super) deleted_items: ItemSet,
     pub(super) grouped: Option<Box<Grouped>>,
+    pub(super) tracked: Option<Box<MessageId>>,
 }
 
 /// Returns the number that the text of an id or a receipt consists of, if this store may have written it.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
-use queue_core::ErrorKind;
 use queue_core::backend::{GroupLimit, Metadata, PopReceipt, StorageId};
 use queue_core::store_clock::BEHIND;
+use queue_core::{ErrorKind, MessageId};
 
 use super::groups::{Groups, Stand};
 use super::message::{StoredMessage, number};
@@ -21,6 +21,8 @@ pub(super) struct StoredQueue {
     /// The messages by the time when they become visible, then in the order of the puts.
     pub(super) schedule: BTreeSet<(i64, u64)>,
     pub(super) groups: Groups,
+    /// The numbers of tracked messages.
+    pub(super) tracked: BTreeMap<MessageId, BTreeSet<u64>>,
 }
 
 impl StoredQueue {
@@ -29,6 +31,10 @@ impl StoredQueue {
         self.schedule.insert((message.visible_at, number));
         if let Some(grouped) = &message.grouped {
             self.groups.add(grouped, number);
+        }
+        if let Some(id) = &message.tracked {
+            let tracked = self.tracked.entry((**id).clone()).or_default();
+            tracked.insert(number);
         }
         self.messages.insert(number, message);
     }
@@ -131,6 +137,14 @@ impl StoredQueue {
         self.schedule.remove(&(message.visible_at, message.number));
         if let Some(grouped) = &message.grouped {
             self.groups.remove(grouped, message.number);
+        }
+        if let Some(id) = &message.tracked
+            && let Some(tracked) = self.tracked.get_mut(id)
+        {
+            tracked.remove(&message.number);
+            if tracked.is_empty() {
+                self.tracked.remove(id);
+            }
         }
     }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    Attachment, Created, ItemSet, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt,
+    Attachment, Created, ItemSet, Lease, Located, Metadata, NewMessage, PeekedMessage, PopReceipt,
     PutBackPlace, QueueProperties, QueueTotals, StorageId,
 };
 use queue_core::idempotency::WorkKey;
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{LocalNotifier, Writers};
 use queue_core::store_clock::{StoreClock, after, lifespan, timestamp};
-use queue_core::{Clock, ErrorKind, QueueName};
+use queue_core::{Clock, ErrorKind, MessageId, QueueName};
 
 use super::groups::{Grouped, Stand};
 use super::history::History;
@@ -139,6 +139,7 @@ impl StoredQueues {
         queue.messages.clear();
         queue.schedule.clear();
         queue.groups.clear();
+        queue.tracked.clear();
         Ok(())
     }
 
@@ -170,6 +171,7 @@ impl StoredQueues {
                 dequeue_count: 0,
                 deleted_items: ItemSet::default(),
                 grouped: grouped.map(Box::new),
+                tracked: new.tracked.clone(),
             },
             now,
         );
@@ -227,6 +229,16 @@ impl StoredQueues {
             .take(max)
             .map(|one| one.clone().received(now).into())
             .collect())
+    }
+
+    pub(super) fn locate(&self, id: &MessageId, max: usize, now: i64) -> Vec<Located> {
+        let located = self.queues.iter().flat_map(|(name, queue)| {
+            let numbers = queue.tracked.get(id).into_iter().flatten();
+            let messages = numbers.filter_map(|number| queue.messages.get(number));
+            let alive = messages.filter(|message| message.is_alive(now));
+            alive.map(|message| Located::new(name.clone(), message.clone().browsed(now)))
+        });
+        located.take(max).collect()
     }
 
     /// Renews a lease, or puts a message back. Returns the message before the update, too.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    ApplyError, Backend, BrowsedMessage, Browsing, Created, Metadata, Op, OpOutcome, OpOutcomes,
-    Ops, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage, Sharding,
+    ApplyError, Backend, BrowsedMessage, Browsing, Created, Located, Metadata, Op, OpOutcome,
+    OpOutcomes, Ops, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage, Sharding,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::internal::forward_backend;
@@ -263,6 +263,11 @@ impl Backend for Metered {
             return call().await;
         }
         self.one(queue, TransactionKind::Peek, call).await
+    }
+
+    async fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<Located>> {
+        // Only storages without a price for each transaction find messages by their ids.
+        self.inner.locate(id, max).await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {

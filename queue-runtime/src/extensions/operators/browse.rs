@@ -102,7 +102,7 @@ pub struct Browsed {
 
 impl Browsed {
     /// Returns what was read of a message, which arrived at this time of the monotonic clock.
-    fn new(message: BrowsedMessage, limit: usize, arrived: Duration) -> Self {
+    pub(super) fn new(message: BrowsedMessage, limit: usize, arrived: Duration) -> Self {
         let hidden = between(message.read_at, message.visible_at);
         Self {
             body: Body::of_stored(&message.body, message.damage.as_deref(), limit),

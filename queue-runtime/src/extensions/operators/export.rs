@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{
     Attachment, Attachments, BrowsedMessage, NewMessage, Op, PageMark, StorageId, TimeToLive,
+    Tracking,
 };
 use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::internal::{
@@ -424,6 +425,9 @@ impl ExportedMessage {
             .with_keys_of(body.envelope());
         if body.poison().is_some() {
             new.group = None;
+        }
+        if capabilities.tracking == Tracking::Unsupported {
+            new.tracked = None;
         }
         // The body may have been written under other limits.
         new.moved = new.body.len() > capabilities.max_body;

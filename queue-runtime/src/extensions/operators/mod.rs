@@ -5,8 +5,10 @@ mod export;
 mod groups;
 mod pausing;
 pub mod redrive;
+mod tracking;
 
 pub use browse::{Browsed, BrowsedPage};
 pub use export::{
     DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError, Left, Taken, TakenOff,
 };
+pub use tracking::{Cancelled, Status};

@@ -137,7 +137,7 @@ pub(super) fn position_of_item(ops: &[Op]) -> Option<usize> {
 )]
 impl Backend for Packs {
     forward_backend!(self => self.storage; capabilities queue_uri sharded notifier results payload_store
-        transactions create_queue delete_queue list_queues properties metadata set_metadata find clear);
+        transactions create_queue delete_queue list_queues properties metadata set_metadata find locate clear);
 
     async fn receive(
         &self,

@@ -13,8 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, BackendExt as _,
-    BrowsedMessage, Capabilities, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark,
-    PopReceipt, PutReceipt, ReceivedMessage, StorageId, Transactions, check_ops, steps,
+    BrowsedMessage, Capabilities, Located, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page,
+    PageMark, PopReceipt, PutReceipt, ReceivedMessage, StorageId, Transactions, check_ops, steps,
 };
 use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::internal::{forward_backend, hex};
@@ -267,6 +267,14 @@ impl Backend for WithPayloads {
             hold(message, queue);
         }
         Ok(found)
+    }
+
+    async fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<Located>> {
+        let mut located = self.inner.locate(id, max).await?;
+        for one in &mut located {
+            hold(&mut one.message, &one.queue);
+        }
+        Ok(located)
     }
 
     async fn apply(&self, ops: Ops) -> Result<OpOutcomes, ApplyError> {

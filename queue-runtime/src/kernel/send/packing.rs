@@ -130,9 +130,9 @@ fn goes_with(context: &Context, first: &Outgoing, other: &Outgoing) -> bool {
     };
     first.queue == other.queue
         && settings(first) == settings(other)
-        && [first, other]
-            .iter()
-            .all(|one| one.new.attachment.is_none() && one.new.group.is_none())
+        && [first, other].iter().all(|one| {
+            one.new.attachment.is_none() && one.new.group.is_none() && one.new.tracked.is_none()
+        })
 }
 
 /// Packs the first of these messages. Returns `None` if fewer than two fit.

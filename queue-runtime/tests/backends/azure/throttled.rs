@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    ApplyError, Backend, BrowsedMessage, Created, Metadata, OpOutcomes, Ops, Page, PageMark,
-    PeekedMessage, QueueProperties, ReceivedMessage,
+    ApplyError, Backend, BrowsedMessage, Created, Located, Metadata, OpOutcomes, Ops, Page,
+    PageMark, PeekedMessage, QueueProperties, ReceivedMessage,
 };
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{AzureBackend, MemoryBackend};
@@ -139,6 +139,7 @@ stand_still! {
     peek(queue: &QueueName, max: usize) -> Result<Vec<PeekedMessage>>;
     browse(queue: &QueueName, from: Option<&PageMark>, max: usize) -> Result<Page>;
     find(queue: &QueueName, id: &MessageId, max: usize) -> Result<Vec<BrowsedMessage>>;
+    locate(id: &MessageId, max: usize) -> Result<Vec<Located>>;
     clear(queue: &QueueName) -> Result<()>;
     apply(ops: Ops) -> Result<OpOutcomes, ApplyError>;
 }

@@ -25,7 +25,7 @@ planted! {
     AcceptsStaleUpdate => a_receipt_is_stale_after_another_receive a_receipt_is_stale_after_an_update;
     CountStaysOne => each_receive_raises_the_dequeue_count;
     AppliesBeforeFailing => a_failure_in_the_middle a_missing_queue_in_the_middle;
-    LosesPutOfApply => operations_apply_across_queues many_operations_apply;
+    LosesPutOfApply => a_message_is_followed_to_another_queue operations_apply_across_queues many_operations_apply;
     ReceivesTwice => a_received_message_is_hidden_until_its_lease_ends
         nothing_is_lost_and_nothing_held_twice;
     LosesPuts => many_come_in_the_order_of_the_puts;
@@ -39,6 +39,10 @@ planted! {
         a_message_that_waits_lets_others_of_its_group_pass a_lease_that_ends_makes_room the_number_changes_at_any_time
         order_and_turns_do_not_change_while_there_are_groups what_is_no_limit_is_refused
         a_backlog_in_turns_is_received_within_its_limits;
+    DropsTracking => a_tracked_message_is_found_in_any_state what_is_located_can_be_deleted_and_is_gone_then
+        all_copies_are_found_up_to_the_maximum
+        a_tracked_message_behind_others_of_its_group_is_found;
+    LocatesOnce => all_copies_are_found_up_to_the_maximum;
     RepeatsFences => a_lease_that_ends_passes_the_group_on_with_a_higher_fence;
     PutsBackAtOnce => a_message_that_is_put_back_is_hidden_for_the_delay;
     DropsTimeToLive => an_expired_message_is_never_seen a_leased_message_expires

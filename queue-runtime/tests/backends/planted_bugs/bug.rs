@@ -13,6 +13,8 @@ pub(super) enum Bug {
     DropsDelay,
     DropsGroups,
     DropsGroupLimits,
+    DropsTracking,
+    LocatesOnce,
     SharesGroups,
     RepeatsFences,
     PutsBackAtOnce,

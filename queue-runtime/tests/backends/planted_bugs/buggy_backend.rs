@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Backend, BackendExt as _, BrowsedMessage, Browsing, Capabilities, ConditionalPuts,
-    GROUP_LIMIT, Lease, MessageState, Metadata, NewMessage, Op, OpOutcome, OpOutcomes, Ops, Page,
-    PageMark, PeekedMessage, PopReceipt, PutBackPlace, PutReceipt, QueueProperties, QueueTotals,
-    ReceivedMessage, StorageId,
+    GROUP_LIMIT, Lease, Located, MessageState, Metadata, NewMessage, Op, OpOutcome, OpOutcomes,
+    Ops, Page, PageMark, PeekedMessage, PopReceipt, PutBackPlace, PutReceipt, QueueProperties,
+    QueueTotals, ReceivedMessage, StorageId,
 };
 use queue_core::internal::forward_backend;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
@@ -87,6 +87,7 @@ impl Buggy {
         match self.bug {
             Bug::DropsDelay => message.delay = Duration::ZERO,
             Bug::DropsGroups => message.group = None,
+            Bug::DropsTracking => message.tracked = None,
             Bug::SharesGroups => message.group = message.group.map(|_| "one".into()),
             Bug::DropsTimeToLive => message.time_to_live = Default::default(),
             Bug::RefusesMoved => message.moved = false,
@@ -394,6 +395,14 @@ impl Backend for Buggy {
             _ => {}
         }
         Ok(found)
+    }
+
+    async fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<Located>> {
+        let max = match self.bug {
+            Bug::LocatesOnce => max.min(1),
+            _ => max,
+        };
+        self.inner.locate(id, max).await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {

@@ -23,6 +23,7 @@ pub(crate) mod schedules;
 #[cfg(feature = "postgres")]
 pub(crate) mod schema;
 pub(crate) mod serve;
+pub(crate) mod status;
 pub(crate) mod submit;
 pub(crate) mod watch;
 
@@ -69,6 +70,8 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Browse(browse) => browse::run(browse, session).await,
         Command::Groups(of) => groups::run(&of, session).await,
         Command::Find(find) => message::find(&find, session).await,
+        Command::Status(of) => status::run(&of, session).await,
+        Command::Cancel(of) => status::cancel(&of, session).await,
         Command::Submit(submit) => submit::run(submit, session).await,
         Command::Receive(receive) => receive::run(&receive, session).await,
         Command::Export(export) => export::run(&export, session).await,

@@ -11,6 +11,7 @@ mod owners;
 mod payloads;
 #[cfg(feature = "azure")]
 mod serve;
+mod status;
 mod support;
 #[cfg(target_os = "linux")]
 mod terminal;

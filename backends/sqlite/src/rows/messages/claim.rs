@@ -5,7 +5,7 @@ use rusqlite::params;
 
 use super::Messages;
 use crate::failure::{Failure, Result};
-use crate::rows::stored::{Placed, Stored, may_have_group};
+use crate::rows::stored::{Placed, Stored, may_be_tracked, may_have_group};
 
 /// The number of expired messages that one claim removes before it gives up.
 const MAX_EXPIRED: usize = 4096;
@@ -62,7 +62,7 @@ impl Messages<'_> {
                         expires_at,
                         ..
                     } = message.placed;
-                    let grouped = self.groups.find(seq, salt)?;
+                    let grouped = self.grouped(seq, salt)?;
                     // The numbers are given to all at once.
                     message.fence = grouped.map(|_| 0);
                     let until = match expires_at {
@@ -149,6 +149,9 @@ impl Messages<'_> {
             count,
             placed.expires_at
         ])?;
+        if may_be_tracked(placed.salt) {
+            self.tracked.see(placed.seq, until)?;
+        }
         Ok(())
     }
 }

@@ -1,0 +1,76 @@
+//! The messages that are found by their ids.
+
+use queue_core::QueueName;
+use queue_core::store_clock::BEHIND;
+use rusqlite::{Connection, params};
+
+use crate::failure::{Failure, Result};
+use crate::rows::attachments::read_deleted_items;
+use crate::rows::groups::read_place;
+use crate::rows::schema::Lazy;
+use crate::rows::stored::Stored;
+
+/// The statements on tracked messages, within a transaction.
+pub(crate) struct Tracked<'c> {
+    add: Lazy<'c>,
+    see: Lazy<'c>,
+}
+
+impl<'c> Tracked<'c> {
+    pub(crate) fn new(connection: &'c Connection) -> Self {
+        Self {
+            add: Lazy::new(connection, "INSERT INTO queue_tracked VALUES (?1, ?2, ?3)"),
+            see: Lazy::new(
+                connection,
+                "UPDATE queue_tracked SET visible_at = ?2 WHERE seq = ?1",
+            ),
+        }
+    }
+
+    pub(crate) fn add(&mut self, seq: i64, id: &str, visible_at: i64) -> Result<()> {
+        self.add.execute(params![seq, id, visible_at])?;
+        Ok(())
+    }
+
+    /// Records where a message is in the schedule now.
+    pub(crate) fn see(&mut self, seq: i64, visible_at: i64) -> Result<()> {
+        self.see.execute([seq, visible_at])?;
+        Ok(())
+    }
+}
+
+/// Reads the messages with an id that are tracked, with their queues.
+pub(crate) fn locate(
+    connection: &Connection,
+    id: &str,
+    max: usize,
+    now: i64,
+) -> Result<Vec<(QueueName, Stored)>> {
+    // Another message of its group may have made it visible, or a program that knows no tracked messages.
+    let seen =
+        format!("IN (t.visible_at, {BEHIND}, (SELECT place FROM queue_grouped WHERE seq = t.seq))");
+    let mut located = Vec::new();
+    for visible_at in [&*seen, "IS NOT NULL"] {
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT s.visible_at, s.seq, nonce, dequeue_count, s.expires_at, salt, inserted_at, body, checksum, name \
+             FROM queue_tracked t CROSS JOIN queue_messages m USING (seq) CROSS JOIN queue_queues q ON q.id = m.queue \
+             CROSS JOIN queue_schedule s ON s.queue = m.queue AND s.visible_at {visible_at} AND s.seq = t.seq \
+             WHERE t.id = ?1 AND (s.expires_at IS NULL OR s.expires_at > ?2)"
+        ))?;
+        let mut rows = statement.query(params![id, now])?;
+        while let Some(row) = rows.next()? {
+            let name = QueueName::new(row.get_ref(9)?.as_str().unwrap_or_default());
+            let name = name.map_err(|_| Failure::Corrupt("a queue name is invalid"))?;
+            located.push((name, Stored::read(row, now)?));
+        }
+        if !located.is_empty() {
+            break;
+        }
+    }
+    located.truncate(max);
+    for (_, stored) in &mut located {
+        stored.placed.place = read_place(connection, stored)?;
+        stored.deleted_items = read_deleted_items(connection, stored)?;
+    }
+    Ok(located)
+}

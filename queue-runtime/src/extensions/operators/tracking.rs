@@ -1,0 +1,207 @@
+use std::sync::Arc;
+
+use queue_core::backend::{Located, MessageState};
+use queue_core::envelope::PoisonRecord;
+use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
+
+use super::browse::Browsed;
+use crate::service::{AnyQueue, QueueService};
+
+/// How often a cancel looks for a message that is received, put back or moved meanwhile.
+const LOOKS: usize = 10;
+
+/// Where a tracked message is, from [`QueueService::status`].
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+#[non_exhaustive]
+pub enum Status {
+    /// The message can be received.
+    #[non_exhaustive]
+    Waiting {
+        /// The queue that the message is on.
+        queue: QueueName,
+    },
+    /// The message was submitted with a delay that is not over.
+    #[non_exhaustive]
+    Delayed {
+        /// The queue that the message is on.
+        queue: QueueName,
+        /// When the message can be received, by the storage's clock.
+        until: Timestamp,
+    },
+    /// The message lies behind others of its [group](crate::send::Submit::group).
+    #[non_exhaustive]
+    Behind {
+        /// The queue that the message is on.
+        queue: QueueName,
+    },
+    /// The message was received: a consumer holds it, or has put it back for later.
+    #[non_exhaustive]
+    Hidden {
+        /// The queue that the message is on.
+        queue: QueueName,
+        /// When the lease ends, or the message can be received again, by the storage's clock.
+        until: Timestamp,
+        /// How often the message has been received.
+        receives: usize,
+    },
+    /// The message was given up, and is on a poison queue.
+    #[non_exhaustive]
+    Poison {
+        /// The poison queue.
+        queue: QueueName,
+        /// Why, and after how many attempts.
+        record: PoisonRecord,
+    },
+    /// No queue has the message: it was completed, cancelled or deleted, has expired, was not submitted, or is not tracked.
+    Gone,
+}
+
+/// What a cancel has done, from [`QueueService::cancel`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cancelled {
+    /// The message was removed, and nobody held it: no handler runs for it from now on.
+    Removed,
+    /// The message was removed while a consumer held it, or had put it back for later. A handler that runs is told when its
+    /// lease is renewed, within half of the visibility timeout, and cannot put the message back or submit follow-ups.
+    Revoked,
+    /// The message is on a poison queue, and stays there.
+    Poison,
+    /// No queue has the message, for one of the reasons of [`Status::Gone`].
+    Gone,
+}
+
+impl QueueService {
+    /// Tells where a tracked message is, whatever queue it is on, without changing anything. The storage finds it by its
+    /// id, in the same time however long the queues are. If there are copies of the message, that one decides which is
+    /// handled first.
+    ///
+    /// Messages are tracked whose type says `#[message(tracked)]`. Others are found by
+    /// [`AnyQueue::find`](crate::AnyQueue::find), which searches a queue.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::service::{Cancelled, Status};
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// #[message(tracked)]
+    /// struct Order {
+    ///     number: u32,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// let order = service.submit(Order { number: 7 }).delay(Duration::from_secs(60)).await?;
+    /// assert!(matches!(service.status(&order.id).await?, Status::Delayed { .. }));
+    ///
+    /// assert_eq!(service.cancel(&order.id).await?, Cancelled::Removed);
+    /// assert!(matches!(service.status(&order.id).await?, Status::Gone));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The backend's error; [`ErrorKind::Unsupported`] where the storage finds no message by its id, as on Azure.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn status(&self, id: &MessageId) -> Result<Status> {
+        let located = self.locate(id).await?;
+        let first = located.into_iter().min_by_key(|copy| {
+            let is_poison = copy.message.poison().is_some();
+            let rank = match copy.message.state {
+                MessageState::Hidden => 0,
+                MessageState::Visible => 1,
+                _ => 2,
+            };
+            (is_poison, rank, copy.message.visible_at)
+        });
+        let Some(Copy { queue, message }) = first else {
+            return Ok(Status::Gone);
+        };
+        if let Some(record) = message.poison().cloned() {
+            return Ok(Status::Poison { queue, record });
+        }
+        let (until, receives) = (message.visible_at, message.dequeue_count);
+        Ok(match message.state {
+            MessageState::Delayed => Status::Delayed { queue, until },
+            MessageState::Behind => Status::Behind { queue },
+            MessageState::Hidden => Status::Hidden {
+                queue,
+                until,
+                receives,
+            },
+            _ => Status::Waiting { queue },
+        })
+    }
+
+    /// Takes a tracked message back: removes it from its queue, and so all copies of it, unless they are on a poison queue. A
+    /// key that the message [holds](crate::send::Submit::unique_until_settled) is released, and its
+    /// [group](crate::send::Submit::group) goes on. Whoever waits for a [reply](QueueService::request) to the message is not
+    /// told. Calling `cancel` again is safe.
+    ///
+    /// # Errors
+    /// The backend's error; [`ErrorKind::Unsupported`] where the storage finds no message by its id, as on Azure.
+    /// [`ErrorKind::Timeout`] if the message is received or put back each time that it is found: try again.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not have been removed.
+    pub async fn cancel(&self, id: &MessageId) -> Result<Cancelled> {
+        let mut done = None;
+        for _ in 0..LOOKS {
+            let (poison, copies): (Vec<_>, Vec<_>) = self
+                .locate(id)
+                .await?
+                .into_iter()
+                .partition(|copy| copy.message.poison().is_some());
+            if copies.is_empty() {
+                let otherwise = if poison.is_empty() {
+                    Cancelled::Gone
+                } else {
+                    Cancelled::Poison
+                };
+                return Ok(done.unwrap_or(otherwise));
+            }
+            for Copy { queue, message } in copies {
+                let queue = AnyQueue::new(Arc::clone(&self.context), queue);
+                match queue.delete_message(&message).await {
+                    Ok(()) if message.state == MessageState::Hidden => {
+                        done = Some(Cancelled::Revoked);
+                    }
+                    Ok(()) => done = done.or(Some(Cancelled::Removed)),
+                    // It was received, put back or moved meanwhile, or is gone.
+                    Err(error) if error.is_lease_gone() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let busy = "the message was received, put back or moved each time that it was found";
+        Err(Error::new(ErrorKind::Timeout, Operation::Delete).with_detail(busy))
+    }
+
+    async fn locate(&self, id: &MessageId) -> Result<Vec<Copy>> {
+        let context = &self.context;
+        let capabilities = context.backend.capabilities();
+        let (limit, most) = (capabilities.max_moved_body, capabilities.max_receive);
+        let located = context.ask(|| context.backend.locate(id, most)).await?;
+        let arrived = context.clock.monotonic();
+        let copies = located
+            .into_iter()
+            .map(|Located { queue, message, .. }| Copy {
+                queue,
+                message: Browsed::new(message, limit, arrived),
+            });
+        Ok(copies.collect())
+    }
+}
+
+/// One of the messages with an id.
+struct Copy {
+    queue: QueueName,
+    message: Browsed,
+}

@@ -1,0 +1,318 @@
+//! Tracked messages are found by their ids, and taken back.
+
+use queue_runtime::service::{Cancelled, Status};
+use queue_runtime::testing::{self, TestService};
+use queue_runtime::{Disposition, Message, QueueService, Received, RetryPolicy};
+use queue_tests::{HOUR, SECOND};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::support::{guarded, stop};
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(
+    queue = "orders",
+    tracked,
+    poison_threshold = 2,
+    visibility_timeout = "30s"
+)]
+struct Order {
+    number: u32,
+}
+
+/// A message that leaves another behind.
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "parcels", tracked)]
+struct Parcel {
+    #[message(group)]
+    to: String,
+}
+
+fn is_on(status: &Status, name: &str) -> bool {
+    let value = serde_json::to_value(status).expect("JSON");
+    value["queue"] == name
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_follows_a_message_to_its_end() {
+    let service = testing::service().await;
+    let delayed = service.submit(Order { number: 1 }).delay(60 * SECOND);
+    let order = delayed.await.expect("submitted");
+    let status = async || service.status(&order.id).await.expect("read");
+    assert!(matches!(status().await, Status::Delayed { .. }));
+    sleep(60 * SECOND).await;
+    let waiting = status().await;
+    assert!(matches!(waiting, Status::Waiting { .. }) && is_on(&waiting, "orders"));
+
+    let held = service
+        .accept::<Order>()
+        .await
+        .expect("accepted")
+        .expect("one");
+    let hidden = status().await;
+    assert!(
+        matches!(hidden, Status::Hidden { receives: 1, .. }),
+        "{hidden:?}"
+    );
+    held.retry_after(HOUR, "not yet").await.expect("put back");
+    assert!(matches!(status().await, Status::Hidden { .. }));
+    sleep(HOUR).await;
+    let held = service
+        .accept::<Order>()
+        .await
+        .expect("accepted")
+        .expect("one");
+    held.reject("broken").await.expect("rejected");
+    let poison = status().await;
+    let Status::Poison { record, .. } = &poison else {
+        panic!("{poison:?}");
+    };
+    assert!(is_on(&poison, "orders-poison") && record.error.as_deref() == Some("broken"));
+
+    let poison = service.any_queue("orders-poison").expect("a name");
+    poison.redrive().run().await.expect("redriven");
+    let waiting = status().await;
+    assert!(
+        matches!(waiting, Status::Waiting { .. }) && is_on(&waiting, "orders"),
+        "{waiting:?}"
+    );
+    let held = service
+        .accept::<Order>()
+        .await
+        .expect("accepted")
+        .expect("one");
+    held.complete().await.expect("completed");
+    assert!(matches!(status().await, Status::Gone));
+}
+
+async fn handled(service: &TestService) -> mpsc::UnboundedReceiver<u32> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let handler = async |sender: mpsc::UnboundedSender<u32>, order: Received<Order>| {
+        sender.send(order.number).expect("it is received");
+    };
+    let listener = service
+        .listener_with(sender, handler)
+        .start()
+        .expect("starts");
+    testing::drain([&listener]).await.expect("drained");
+    stop(listener).await;
+    receiver
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_cancelled_before_it_is_received_does_not_run() {
+    let service = testing::service().await;
+    let orders = service.submit_all((0..4).map(|number| Order { number }));
+    let orders = orders.await.expect("submitted");
+    let delayed = service
+        .submit(Order { number: 4 })
+        .delay(HOUR)
+        .await
+        .expect("submitted");
+    for id in [&orders[1].id, &delayed.id] {
+        let cancelled = service.cancel(id).await.expect("cancelled");
+        assert_eq!(cancelled, Cancelled::Removed);
+        let again = service.cancel(id).await.expect("looked for");
+        assert_eq!(again, Cancelled::Gone);
+    }
+    let mut handled = handled(&service).await;
+    let mut numbers = Vec::new();
+    while let Some(number) = handled.recv().await {
+        numbers.push(number);
+    }
+    assert_eq!(numbers, [0, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_whose_message_is_cancelled_is_told_and_leaves_no_retry() {
+    let service = testing::service().await;
+    let order = service
+        .submit(Order { number: 1 })
+        .await
+        .expect("submitted");
+    let (sender, mut began) = mpsc::unbounded_channel();
+    let handler = async |sender: mpsc::UnboundedSender<bool>, order: Received<Order>| {
+        sender.send(true).expect("it is received");
+        order.cancelled().await;
+        sender.send(false).expect("it is received");
+        Disposition::retry("it was cancelled")
+    };
+    let listener = service
+        .listener_with(sender, handler)
+        .retry(RetryPolicy::fixed(SECOND));
+    let listener = listener.start().expect("starts");
+    assert_eq!(guarded(began.recv()).await.expect("it begins"), Some(true));
+    let began_at = tokio::time::Instant::now();
+    let cancelled = service.cancel(&order.id).await.expect("cancelled");
+    assert_eq!(cancelled, Cancelled::Revoked);
+    assert_eq!(
+        guarded(began.recv()).await.expect("it is told"),
+        Some(false)
+    );
+    assert!(
+        began_at.elapsed() <= 15 * SECOND,
+        "{:?}",
+        began_at.elapsed()
+    );
+    testing::drain([&listener]).await.expect("drained");
+    assert!(began.try_recv().is_err());
+    stop(listener).await;
+    assert!(matches!(
+        service.status(&order.id).await.expect("read"),
+        Status::Gone
+    ));
+    let poison = service.any_queue("orders-poison").expect("a name");
+    assert!(poison.properties().await.is_err(), "nothing is poison");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_message_stays_and_a_group_goes_on() {
+    let service = testing::service().await;
+    let order = service
+        .submit(Order { number: 1 })
+        .await
+        .expect("submitted");
+    let held = service
+        .accept::<Order>()
+        .await
+        .expect("accepted")
+        .expect("one");
+    held.reject("broken").await.expect("rejected");
+    let cancelled = service.cancel(&order.id).await.expect("looked for");
+    assert_eq!(cancelled, Cancelled::Poison);
+    assert!(matches!(
+        service.status(&order.id).await.expect("read"),
+        Status::Poison { .. }
+    ));
+
+    let parcel = || Parcel { to: "ada".into() };
+    let first = service.submit(parcel()).await.expect("submitted");
+    let second = service.submit(parcel()).await.expect("submitted");
+    let behind = service.status(&second.id).await.expect("read");
+    assert!(matches!(behind, Status::Behind { .. }), "{behind:?}");
+    service.cancel(&first.id).await.expect("cancelled");
+    let waiting = service.status(&second.id).await.expect("read");
+    assert!(matches!(waiting, Status::Waiting { .. }), "{waiting:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tracked_messages_are_not_packed_and_others_are_not_found() {
+    #[derive(Debug, Serialize, Deserialize, Message)]
+    #[message(queue = "untracked")]
+    struct Note {
+        number: u32,
+    }
+    let service = testing::service().await;
+    let orders = service.submit_all((0..10).map(|number| Order { number }));
+    orders.packed().await.expect("submitted");
+    let queue = service.any_queue("orders").expect("a name");
+    let properties = queue.properties().await.expect("read");
+    assert_eq!(properties.approximate_count, 10);
+    let note = service.submit(Note { number: 1 }).await.expect("submitted");
+    assert!(matches!(
+        service.status(&note.id).await.expect("read"),
+        Status::Gone
+    ));
+}
+
+/// Imports and transactions of the file keep messages tracked; so does a restart.
+#[tokio::test]
+async fn messages_are_tracked_in_a_file_and_where_they_are_imported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let connect = async |name: &str| {
+        let url = format!("sqlite:{}", folder.path().join(name).display());
+        QueueService::connect(&url).await.expect("opens")
+    };
+    let service = connect("first.db").await;
+    let order = service
+        .submit(Order { number: 1 })
+        .await
+        .expect("submitted");
+    service.shutdown(SECOND).await;
+    let service = connect("first.db").await;
+    let status = service.status(&order.id).await.expect("read");
+    assert!(matches!(status, Status::Waiting { .. }), "{status:?}");
+
+    let orders = service.any_queue("orders").expect("a name");
+    let exported = orders.export(None, 10).await.expect("exported");
+    let other = connect("second.db").await;
+    let imported = other.any_queue("orders").expect("a name");
+    imported.create().await.expect("created");
+    imported.import(&exported.messages).await.expect("imported");
+    let cancelled = other.cancel(&order.id).await.expect("cancelled");
+    assert_eq!(cancelled, Cancelled::Removed);
+}
+
+/// The number of cancels that race with receives.
+fn races() -> u32 {
+    let times = std::env::var("CANCELS").ok();
+    times.map_or(2_000, |times| times.parse().expect("a number"))
+}
+
+/// Each message is handled or removed, and none is handled after it was removed unheld.
+async fn cancels_agree_with_what_was_handled(url: &str) {
+    let service = QueueService::connect(url).await.expect("connects");
+    let orders = service.submit_all((0..races()).map(|number| Order { number }));
+    let orders = orders.await.expect("submitted");
+    let mut outcomes = Vec::new();
+    let (sender, mut received) = mpsc::unbounded_channel();
+    let mut handled = vec![0; orders.len()];
+    let mut listener = None;
+    // From the end, to which the listener comes last. One is cancelled before it starts, the others once it handles.
+    for submitted in orders.iter().rev() {
+        outcomes.push(service.cancel(&submitted.id).await.expect("cancelled"));
+        if listener.is_none() {
+            let handler = async |sender: mpsc::UnboundedSender<u32>, order: Received<Order>| {
+                sender.send(order.number).expect("it is received");
+                tokio::task::yield_now().await;
+            };
+            let built = service.listener_with(sender.clone(), handler);
+            listener = Some(built.max_in_flight(16).start().expect("starts"));
+            let first = guarded(received.recv()).await.expect("one is handled");
+            handled[first.expect("the listener runs") as usize] += 1;
+        }
+    }
+    drop(sender);
+    let listener = listener.expect("there are messages");
+    outcomes.reverse();
+    testing::drain([&listener]).await.expect("drained");
+    stop(listener).await;
+    while let Some(number) = received.recv().await {
+        handled[number as usize] += 1;
+    }
+    for (number, (outcome, handled)) in outcomes.iter().zip(&handled).enumerate() {
+        let agrees = match outcome {
+            Cancelled::Removed => *handled == 0,
+            Cancelled::Revoked => *handled <= 1,
+            Cancelled::Gone => *handled == 1,
+            _ => false,
+        };
+        assert!(
+            agrees,
+            "message {number}: {outcome:?}, handled {handled} times"
+        );
+    }
+    let removed = outcomes.iter().filter(|one| **one == Cancelled::Removed);
+    let (removed, handled) = (removed.count(), handled.iter().sum::<i32>());
+    println!("{removed} removed, {handled} handled");
+    assert!(
+        removed > 0 && handled > 0,
+        "{removed} removed, {handled} handled"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancels_agree_with_what_was_handled_in_memory() {
+    cancels_agree_with_what_was_handled("memory:cancels").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancels_agree_with_what_was_handled_on_sqlite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!(
+        "sqlite:{}?synchronous=normal",
+        folder.path().join("queues.db").display()
+    );
+    cancels_agree_with_what_was_handled(&url).await;
+}

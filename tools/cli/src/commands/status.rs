@@ -1,0 +1,96 @@
+//! A tracked message, on whatever queue it is: where it is, and taking it back.
+
+use clap::Args;
+use queue_runtime::MessageId;
+use queue_runtime::service::{Cancelled, Status};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::output::escape;
+use crate::session::Session;
+
+/// Tell where a message is, whatever queue it is on, if its type is `tracked`. Not on Azure.
+#[derive(Debug, Args)]
+pub(crate) struct StatusOf {
+    /// The message id.
+    id: MessageId,
+}
+
+/// Take a message back, whatever queue it is on, if its type is `tracked`. Not on Azure.
+///
+/// A consumer that handles the message is told to stop at the next renewal of the lease. A message on a poison queue stays
+/// there.
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    /// The message id.
+    id: MessageId,
+}
+
+pub(crate) async fn run(of: &StatusOf, session: &Session) -> Result<()> {
+    let output = &session.output;
+    let status = session.service.status(&of.id).await?;
+    if output.json {
+        let mut status = serde_json::to_value(&status).expect("a status is JSON");
+        if output.hides_payloads
+            && let Some(record) = status.get_mut("record")
+        {
+            record["error"] = Value::Null;
+        }
+        return output.json(&status);
+    }
+    output.line(match &status {
+        Status::Waiting { queue, .. } => format!("waiting on `{queue}`"),
+        Status::Delayed { queue, until, .. } => format!("delayed on `{queue}` until {until}"),
+        Status::Behind { queue, .. } => format!("behind others of its group on `{queue}`"),
+        Status::Hidden {
+            queue,
+            until,
+            receives,
+            ..
+        } => format!(
+            "held by a consumer, or put back, on `{queue}` until {until}; receives: {receives}"
+        ),
+        Status::Poison { queue, record, .. } => {
+            let error = record.error.as_deref().filter(|_| !output.hides_payloads);
+            let error = error.map_or_else(String::new, |error| format!(": {}", escape(error)));
+            format!(
+                "poison, on `{queue}`, after {} attempts{error}",
+                record.attempts
+            )
+        }
+        _ => {
+            "gone: completed, cancelled, deleted, expired, not submitted, or not tracked".to_owned()
+        }
+    })
+}
+
+pub(crate) async fn cancel(of: &Cancel, session: &Session) -> Result<()> {
+    let cancelled = session.service.cancel(&of.id).await?;
+    let sentence = match cancelled {
+        Cancelled::Removed => "removed before anybody held it",
+        Cancelled::Revoked => {
+            "removed while a consumer held it, or had put it back; a handler is told to stop"
+        }
+        Cancelled::Poison => {
+            return Err(not_cancelled(
+                &of.id,
+                "it is on a poison queue, and stays there",
+            ));
+        }
+        _ => {
+            return Err(not_cancelled(
+                &of.id,
+                "it is gone, was not submitted, or is not tracked",
+            ));
+        }
+    };
+    let value = json!({ "id": of.id, "cancelled": cancelled });
+    session.output.done(sentence, &value)
+}
+
+fn not_cancelled(id: &MessageId, why: &str) -> Failure {
+    Failure::new(
+        Exit::NotFound,
+        format!("message {id} is not cancelled: {why}"),
+    )
+}

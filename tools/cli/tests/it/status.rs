@@ -1,0 +1,54 @@
+//! `queues status` and `queues cancel`.
+
+use queue_runtime::Message;
+use serde::{Deserialize, Serialize};
+
+use crate::support::Storage;
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "reports", tracked)]
+struct Report {
+    month: u32,
+}
+
+#[tokio::test]
+async fn a_message_is_found_by_its_id_alone_and_taken_back() {
+    let storage = Storage::new();
+    let service = storage.service().await;
+    let report = service
+        .submit(Report { month: 1 })
+        .await
+        .expect("submitted");
+    let id = report.id.as_str();
+    assert_eq!(storage.out(&["status", id]), "waiting on `reports`\n");
+    let held = service
+        .accept::<Report>()
+        .await
+        .expect("accepted")
+        .expect("one");
+    let status = &storage.json(&["status", id])[0];
+    assert_eq!(
+        (&status["status"], &status["queue"]),
+        (&"hidden".into(), &"reports".into())
+    );
+    held.reject("broken \u{7}").await.expect("rejected");
+    let status = storage.out(&["status", id]);
+    assert!(
+        status.starts_with("poison, on `reports-poison`, after 1 attempts: broken"),
+        "{status}"
+    );
+    let hidden = storage.out(&["--hide-payloads", "status", id]);
+    assert!(!hidden.contains("broken"), "{hidden}");
+    storage
+        .run(&["cancel", id])
+        .failed(3, "it is on a poison queue");
+
+    let report = service
+        .submit(Report { month: 2 })
+        .await
+        .expect("submitted");
+    let id = report.id.as_str();
+    assert_eq!(storage.json(&["cancel", id])[0]["cancelled"], "removed");
+    assert!(storage.out(&["status", id]).starts_with("gone"));
+    storage.run(&["cancel", id]).failed(3, "is not tracked");
+}
