@@ -11,7 +11,7 @@ mod target;
 
 pub use crate::extensions::operators::{
     Browsed, BrowsedPage, Cancelled, DeleteError, ExportFile, ExportedMessage, ExportedPage,
-    ImportError, Left, Status, Taken, TakenOff, redrive,
+    ImportError, Left, Rescheduled, Status, Taken, TakenOff, redrive,
 };
 pub use crate::kernel::stop_on_drop::StopOnDrop;
 pub use builder::ServiceBuilder;

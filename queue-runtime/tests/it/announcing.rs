@@ -1,13 +1,11 @@
 //! Messages that another program has put are announced by hand, and batches as one.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use queue_core::backend::{BackendExt as _, NewMessage};
 use queue_runtime::envelope::{ClientId, Envelope};
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::notify::{Notification, Notifier, Subscriber, Subscription};
-use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, TestService, TokioClock};
 use queue_runtime::{
     ListenerHandle, MessageId, QueueName, QueueService, Received, RequestId, backend, wire,
@@ -16,18 +14,9 @@ use queue_tests::SECOND;
 use queue_tests::orders::{Order, order};
 use tokio::time::sleep;
 
-use crate::support::stop;
+use crate::support::{Hourly, stop};
 
 const ORDERS: QueueName = QueueName::from_static("orders");
-
-#[derive(Debug)]
-struct Hourly;
-
-impl IdlePolicy for Hourly {
-    fn delay(&self, _: Idle) -> Duration {
-        3600 * SECOND
-    }
-}
 
 async fn idle_listener(service: &TestService) -> ListenerHandle {
     let queue = service.any_queue("orders").expect("a name");

@@ -1,11 +1,9 @@
 //! Messages of a group are handled in the order of their submissions, one at a time, whoever handles them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_runtime::backend::{Backend, GroupLimit, MemoryBackend, MessageState};
 use queue_runtime::internal::error_chain;
-use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{Batch, Disposition, Message, QueueService, Received, RetryPolicy, batch};
 use queue_tests::{HOUR, SECOND};
@@ -14,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::support::accounts::Accounts;
-use crate::support::{guarded, stop};
+use crate::support::{Hourly, guarded, stop};
 
 /// A change of an account: the group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Message)]
@@ -59,15 +57,6 @@ impl Change {
             }
             Self::Report => (u32::MAX, 0),
         }
-    }
-}
-
-#[derive(Debug)]
-struct Hourly;
-
-impl IdlePolicy for Hourly {
-    fn delay(&self, _: Idle) -> Duration {
-        HOUR
     }
 }
 

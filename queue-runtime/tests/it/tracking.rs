@@ -1,6 +1,6 @@
 //! Tracked messages are found by their ids, and taken back.
 
-use queue_runtime::service::{Cancelled, Status};
+use queue_runtime::service::{Cancelled, Rescheduled, Status};
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::{Disposition, Message, QueueService, Received, RetryPolicy};
 use queue_tests::{HOUR, SECOND};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::support::{guarded, stop};
+use crate::support::{Hourly, guarded, stop};
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(
@@ -242,6 +242,69 @@ async fn messages_are_tracked_in_a_file_and_where_they_are_imported() {
     imported.import(&exported.messages).await.expect("imported");
     let cancelled = other.cancel(&order.id).await.expect("cancelled");
     assert_eq!(cancelled, Cancelled::Removed);
+}
+
+/// A message can be brought forward and put off, until somebody has received it.
+#[tokio::test(start_paused = true)]
+async fn a_message_is_rescheduled_until_it_is_received() {
+    let service = testing::service().await;
+    let order = service
+        .submit(Order { number: 1 })
+        .delay(HOUR)
+        .await
+        .expect("submitted");
+    let reschedule = async |delay| service.reschedule(&order.id, delay).await.expect("asked");
+    assert!(matches!(
+        reschedule(2 * HOUR).await,
+        Rescheduled::From { .. }
+    ));
+    sleep(HOUR).await;
+    assert!(service.accept::<Order>().await.expect("asked").is_none());
+    assert!(matches!(
+        reschedule(std::time::Duration::ZERO).await,
+        Rescheduled::From { .. }
+    ));
+    let held = service
+        .accept::<Order>()
+        .await
+        .expect("accepted")
+        .expect("one");
+    assert_eq!((held.number, held.attempt()), (1, 1));
+    assert_eq!(reschedule(HOUR).await, Rescheduled::Hidden);
+    held.reject("broken").await.expect("rejected");
+    assert_eq!(reschedule(HOUR).await, Rescheduled::Poison);
+    let poison = service.any_queue("orders-poison").expect("a name");
+    poison.clear().await.expect("cleared");
+    assert_eq!(reschedule(HOUR).await, Rescheduled::Gone);
+}
+
+/// A listener that polls once an hour is woken by a message that is brought forward.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_brought_forward_is_announced() {
+    let service = testing::service().await;
+    let order = service
+        .submit(Order { number: 1 })
+        .delay(24 * HOUR)
+        .await
+        .expect("submitted");
+    let (sender, mut handled) = mpsc::unbounded_channel();
+    let handler = async |sender: mpsc::UnboundedSender<u32>, order: Received<Order>| {
+        sender.send(order.number).expect("it is received");
+    };
+    let listener = service
+        .listener_with(sender, handler)
+        .idle(Hourly)
+        .start()
+        .expect("starts");
+    sleep(10 * SECOND).await;
+    let asked = tokio::time::Instant::now();
+    service
+        .reschedule(&order.id, std::time::Duration::ZERO)
+        .await
+        .expect("rescheduled");
+    assert_eq!(guarded(handled.recv()).await.expect("it comes"), Some(1));
+    assert!(asked.elapsed() < HOUR, "{:?}", asked.elapsed());
+    stop(listener).await;
 }
 
 /// The number of cancels that race with receives.

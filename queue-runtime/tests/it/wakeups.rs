@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use queue_runtime::error::Operation;
 use queue_runtime::notify::{Notification, Notifier, Subscriber, Subscription};
-use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
     Disposition, Message, MessageId, QueueName, QueueService, Received, RetryPolicy,
@@ -17,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{guarded, stop};
+use crate::support::{Hourly, guarded, stop};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Then {
@@ -36,15 +35,6 @@ struct Step {
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "ends", kind = "end")]
 struct End;
-
-#[derive(Debug)]
-struct Hourly;
-
-impl IdlePolicy for Hourly {
-    fn delay(&self, _: Idle) -> Duration {
-        HOUR
-    }
-}
 
 /// The kinds and attempts of handled messages, in order.
 struct Handled {

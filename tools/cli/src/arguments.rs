@@ -82,6 +82,7 @@ pub(crate) enum Command {
     Find(message::Find),
     Status(status::StatusOf),
     Cancel(status::Cancel),
+    Reschedule(status::Reschedule),
     Submit(submit::Submit),
     Receive(receive::Receive),
     Export(export::Export),

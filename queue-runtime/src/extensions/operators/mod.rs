@@ -11,4 +11,4 @@ pub use browse::{Browsed, BrowsedPage};
 pub use export::{
     DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError, Left, Taken, TakenOff,
 };
-pub use tracking::{Cancelled, Status};
+pub use tracking::{Cancelled, Rescheduled, Status};

@@ -1,13 +1,15 @@
 use std::sync::Arc;
+use std::time::Duration;
 
-use queue_core::backend::{Located, MessageState};
+use queue_core::backend::{BackendExt as _, Located, MessageState, PutBackPlace};
 use queue_core::envelope::PoisonRecord;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
 
 use super::browse::Browsed;
+use crate::kernel::notify::Announced;
 use crate::service::{AnyQueue, QueueService};
 
-/// How often a cancel looks for a message that is received, put back or moved meanwhile.
+/// How often a change looks for a message that is received, put back or moved meanwhile.
 const LOOKS: usize = 10;
 
 /// Where a tracked message is, from [`QueueService::status`].
@@ -67,6 +69,25 @@ pub enum Cancelled {
     /// The message was removed while a consumer held it, or had put it back for later. A handler that runs is told when its
     /// lease is renewed, within half of the visibility timeout, and cannot put the message back or submit follow-ups.
     Revoked,
+    /// The message is on a poison queue, and stays there.
+    Poison,
+    /// No queue has the message, for one of the reasons of [`Status::Gone`].
+    Gone,
+}
+
+/// What a reschedule has done, from [`QueueService::reschedule`].
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "rescheduled")]
+#[non_exhaustive]
+pub enum Rescheduled {
+    /// The message can be received from this time on, unless it lies behind others of its group.
+    #[non_exhaustive]
+    From {
+        /// By the storage's clock.
+        time: Timestamp,
+    },
+    /// A consumer holds the message, or has put it back for later: it stays as it is.
+    Hidden,
     /// The message is on a poison queue, and stays there.
     Poison,
     /// No queue has the message, for one of the reasons of [`Status::Gone`].
@@ -180,8 +201,76 @@ impl QueueService {
                 }
             }
         }
-        let busy = "the message was received, put back or moved each time that it was found";
-        Err(Error::new(ErrorKind::Timeout, Operation::Delete).with_detail(busy))
+        Err(changes(Operation::Delete))
+    }
+
+    /// Has a tracked message that nobody has received become visible after `delay` from now, instead of when it would; at once
+    /// with zero. All copies of the message change. A visible message goes behind the other visible ones.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::service::{Rescheduled, Status};
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// #[message(tracked)]
+    /// struct Reminder {
+    ///     text: String,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// let reminder = Reminder { text: "stand up".into() };
+    /// let submitted = service.submit(reminder).delay(Duration::from_secs(3600)).await?;
+    ///
+    /// let rescheduled = service.reschedule(&submitted.id, Duration::ZERO).await?;
+    /// assert!(matches!(rescheduled, Rescheduled::From { .. }));
+    /// assert!(matches!(service.status(&submitted.id).await?, Status::Waiting { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`cancel`](Self::cancel); [`ErrorKind::InvalidInput`] if the delay exceeds the storage's
+    /// [`max_visibility`](crate::backend::Capabilities::max_visibility) and
+    /// [`max_delay`](crate::backend::Capabilities::max_delay).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not have been rescheduled.
+    pub async fn reschedule(&self, id: &MessageId, delay: Duration) -> Result<Rescheduled> {
+        let context = &self.context;
+        'look: for _ in 0..LOOKS {
+            let mut done = Rescheduled::Gone;
+            for Copy { queue, message } in self.locate(id).await? {
+                if message.poison().is_some() {
+                    if done == Rescheduled::Gone {
+                        done = Rescheduled::Poison;
+                    }
+                    continue;
+                }
+                if message.state == MessageState::Hidden {
+                    return Ok(Rescheduled::Hidden);
+                }
+                let (id, receipt, place) =
+                    (&message.id, &message.receipt, PutBackPlace::After(delay));
+                let put_back = || context.backend.put_back(&queue, id, receipt, place, None);
+                match context.ask(put_back).await {
+                    Ok(lease) => {
+                        let time = lease.visible_at;
+                        done = Rescheduled::From { time };
+                        let announced = Announced::put_back(&queue, delay);
+                        context.notifiers.publish([announced]);
+                    }
+                    // It was received or moved meanwhile, or is gone.
+                    Err(error) if error.is_lease_gone() => continue 'look,
+                    Err(error) => return Err(error),
+                }
+            }
+            return Ok(done);
+        }
+        Err(changes(Operation::Update))
     }
 
     async fn locate(&self, id: &MessageId) -> Result<Vec<Copy>> {
@@ -198,6 +287,11 @@ impl QueueService {
             });
         Ok(copies.collect())
     }
+}
+
+fn changes(operation: Operation) -> Error {
+    let detail = "the message was received, put back or moved each time that it was found";
+    Error::new(ErrorKind::Timeout, operation).with_detail(detail)
 }
 
 /// One of the messages with an id.

@@ -15,17 +15,29 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonRecord;
+use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, TestService};
 use queue_runtime::wire::Body;
 use queue_runtime::{
     Delivery, ListenerEvent, ListenerEventKind, ListenerHandle, Message, QueueService,
 };
+use queue_tests::HOUR;
 use queue_tests::orders::{Order, order};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 /// Long enough for the slowest machine; only a hang meets it.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
+
+/// An idle listener polls once an hour.
+#[derive(Debug)]
+pub(crate) struct Hourly;
+
+impl IdlePolicy for Hourly {
+    fn delay(&self, _: Idle) -> Duration {
+        HOUR
+    }
+}
 
 pub(crate) async fn memory() -> QueueService {
     QueueService::connect("memory:")

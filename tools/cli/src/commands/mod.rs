@@ -72,6 +72,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Find(find) => message::find(&find, session).await,
         Command::Status(of) => status::run(&of, session).await,
         Command::Cancel(of) => status::cancel(&of, session).await,
+        Command::Reschedule(of) => status::reschedule(&of, session).await,
         Command::Submit(submit) => submit::run(submit, session).await,
         Command::Receive(receive) => receive::run(&receive, session).await,
         Command::Export(export) => export::run(&export, session).await,

@@ -1,8 +1,11 @@
 //! A tracked message, on whatever queue it is: where it is, and taking it back.
 
+use std::time::Duration;
+
 use clap::Args;
 use queue_runtime::MessageId;
-use queue_runtime::service::{Cancelled, Status};
+use queue_runtime::internal::parse_duration;
+use queue_runtime::service::{Cancelled, Rescheduled, Status};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
@@ -24,6 +27,18 @@ pub(crate) struct StatusOf {
 pub(crate) struct Cancel {
     /// The message id.
     id: MessageId,
+}
+
+/// Change when a message can be received that nobody has received, whatever queue it is on, if its type is `tracked`. Not on
+/// Azure.
+#[derive(Debug, Args)]
+pub(crate) struct Reschedule {
+    /// The message id.
+    id: MessageId,
+
+    /// How long the message stays invisible from now on.
+    #[arg(value_parser = parse_duration)]
+    delay: Duration,
 }
 
 pub(crate) async fn run(of: &StatusOf, session: &Session) -> Result<()> {
@@ -86,6 +101,21 @@ pub(crate) async fn cancel(of: &Cancel, session: &Session) -> Result<()> {
     };
     let value = json!({ "id": of.id, "cancelled": cancelled });
     session.output.done(sentence, &value)
+}
+
+pub(crate) async fn reschedule(of: &Reschedule, session: &Session) -> Result<()> {
+    let rescheduled = session.service.reschedule(&of.id, of.delay).await?;
+    let why = match &rescheduled {
+        Rescheduled::From { time, .. } => {
+            let sentence = format!("can be received from {time} on");
+            return session.output.done(&sentence, &rescheduled);
+        }
+        Rescheduled::Hidden => "a consumer holds it, or has put it back",
+        Rescheduled::Poison => "it is on a poison queue, and stays there",
+        _ => "it is gone, was not submitted, or is not tracked",
+    };
+    let text = format!("message {} is not rescheduled: {why}", of.id);
+    Err(Failure::new(Exit::NotFound, text))
 }
 
 fn not_cancelled(id: &MessageId, why: &str) -> Failure {

@@ -43,11 +43,19 @@ async fn a_message_is_found_by_its_id_alone_and_taken_back() {
         .run(&["cancel", id])
         .failed(3, "it is on a poison queue");
 
+    storage
+        .run(&["reschedule", id, "1h"])
+        .failed(3, "poison queue");
+
     let report = service
         .submit(Report { month: 2 })
         .await
         .expect("submitted");
     let id = report.id.as_str();
+    let later = storage.json(&["reschedule", id, "1h"]);
+    assert_eq!(later[0]["rescheduled"], "from");
+    let status = storage.out(&["status", id]);
+    assert!(status.starts_with("delayed on `reports` until"), "{status}");
     assert_eq!(storage.json(&["cancel", id])[0]["cancelled"], "removed");
     assert!(storage.out(&["status", id]).starts_with("gone"));
     storage.run(&["cancel", id]).failed(3, "is not tracked");
