@@ -91,6 +91,7 @@ suite! { $ conformance_tests backend
         at_most_so_many_messages_of_a_group_are_held
         groups_take_turns
         a_group_at_its_limit_takes_turns
+        a_settlement_leaves_what_waits_in_its_place
         a_message_that_waits_lets_others_of_its_group_pass
         a_lease_that_ends_makes_room
         a_renewed_lease_keeps_its_room

@@ -1,11 +1,13 @@
 //! The statements on queues, and those that only read.
 
 use queue_core::backend::{
-    Created, Located, Metadata, Page, PageMark, PeekedMessage, QueueProperties, QueueTotals,
-    ReceivedMessage,
+    Created, Located, MessageState, Metadata, Page, PageMark, PeekedMessage, QueueProperties,
+    QueueTotals, ReceivedMessage,
 };
 use queue_core::internal::as_count;
 use queue_core::store_clock::timestamp;
+use std::collections::BTreeSet;
+
 use queue_core::{MessageId, QueueName};
 use tokio_postgres::Row;
 
@@ -273,6 +275,24 @@ pub(crate) async fn locate(
     id: &MessageId,
     max: usize,
 ) -> Result<Vec<Located>> {
+    let located = locate_once(session, id, max).await?;
+    let is_behind = |one: &&Located| one.message.state == MessageState::Behind;
+    let behind: BTreeSet<QueueName> = located
+        .iter()
+        .filter(is_behind)
+        .map(|one| one.queue.clone())
+        .collect();
+    if behind.is_empty() {
+        return Ok(located);
+    }
+    // It may be the turn of a message since the last receive.
+    for queue in &behind {
+        advance_all_groups(session, queue).await?;
+    }
+    locate_once(session, id, max).await
+}
+
+async fn locate_once(session: &mut Session, id: &MessageId, max: usize) -> Result<Vec<Located>> {
     let parameters: [Parameter<'_>; 2] = [&id.as_str(), &rows_of(max)];
     let (now, rows) = session.timed(LOCATE, &parameters).await?;
     let mut located = Vec::with_capacity(rows.len());

@@ -263,7 +263,7 @@ async fn receive(
     loop {
         let wanted = max - messages.len();
         let begun = Instant::now();
-        let waits = advances == 0;
+        let waits = advances == 0 && *locks > 0;
         let claimed = match claim(session, (queue, start), wanted, *visibility, waits).await {
             Ok(claimed) => claimed,
             // What was claimed before is leased, and is not to be lost.

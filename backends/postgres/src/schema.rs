@@ -1,6 +1,7 @@
 //! The tables.
 
 use queue_core::backend::MAX_GROUP;
+use queue_core::store_clock::BEHIND;
 use queue_core::{Error, Result};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -119,6 +120,7 @@ fn tables(schema: &str) -> String {
     let version = format!("INSERT INTO version VALUES ({VERSION});");
     all.replace("{schema}", schema)
         .replace("{in_turns}", &IN_TURNS.to_string())
+        .replace("{behind}", &BEHIND.to_string())
         .replace("{longest_group}", &MAX_GROUP.to_string())
         + &version
 }

@@ -70,31 +70,57 @@ const DELETE: &str = settle!(
     )",
     ""
 );
+/// When a message becomes visible that is updated, and does not lie behind others.
+macro_rules! new_place {
+    () => {
+        "least(coalesce(now + delay, least(now, m.inserted_at)), CASE WHEN m.place IS NOT NULL THEN m.expires_at END)"
+    };
+}
+/// Whether an update lays a message behind others: one that nobody has received, or that is put back.
+macro_rules! takes_turn {
+    () => {
+        concat!(
+            "m.place IS NOT NULL AND group_limit IS NOT NULL AND (is_put_back OR m.visible_at = m.place OR m.visible_at >= ",
+            in_turns!(),
+            ")"
+        )
+    };
+}
 /// A message that is put back where groups take turns lies behind others, until its turn is decided.
 const UPDATE: &str = settle!(
     ", $5::bigint[], $6::bytea[], $7::boolean[]",
     ", delay, body, is_put_back",
     concat!(
-        r#"placed AS MATERIALIZED (
-        SELECT held.*, least(coalesce(now + delay, least(now, m.inserted_at)), CASE WHEN m.place IS NOT NULL THEN expires_at END)
-                AS new_place, m.visible_at >= "#,
+        // By the newest version of a row: a receive may have made the message visible meanwhile.
+        r#"changed AS (
+        UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(held.body, m.body),
+            visible_at = CASE WHEN "#,
+        takes_turn!(),
+        " THEN ",
         in_turns!(),
-        r#" AS is_behind, m.place IS NOT NULL AND group_limit IS NOT NULL
-                AND (is_put_back OR m.visible_at = m.place OR m.visible_at >= "#,
+        " + ",
+        new_place!(),
+        " WHEN m.visible_at >= ",
         in_turns!(),
-        r#") AS takes_turn
-        FROM held JOIN messages m USING (seq), clock
-    ), changed AS (
-        UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(placed.body, m.body),
-            visible_at = CASE WHEN takes_turn THEN "#,
+        " THEN m.visible_at ELSE ",
+        new_place!(),
+        " END, place = CASE WHEN ",
+        takes_turn!(),
+        " OR m.visible_at >= ",
         in_turns!(),
-        r#" + new_place WHEN is_behind THEN m.visible_at ELSE new_place END,
-            place = CASE WHEN takes_turn OR is_behind THEN new_place ELSE m.place END
-        FROM placed WHERE m.seq = placed.seq
-        RETURNING placed.place, new_place, m.nonce, m.queue, m."group", takes_turn
+        " THEN ",
+        new_place!(),
+        r#" ELSE m.place END
+        FROM held, clock WHERE m.seq = held.seq
+        RETURNING held.place, "#,
+        new_place!(),
+        r#" AS new_place, m.nonce, m.queue, m."group", m.visible_at, group_limit
     ), due AS (
-        INSERT INTO groups_due SELECT DISTINCT changed.queue, "group" FROM changed WHERE takes_turn
-    )"#
+        INSERT INTO groups_due SELECT DISTINCT changed.queue, "group" FROM changed
+            WHERE "group" IS NOT NULL AND group_limit IS NOT NULL AND visible_at >= "#,
+        in_turns!(),
+        "
+    )"
     ),
     ", new_place, nonce"
 );

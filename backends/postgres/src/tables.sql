@@ -80,7 +80,7 @@ CREATE FUNCTION advance_groups(target bigint, at bigint, most bigint, after text
     LANGUAGE plpgsql AS $$
 DECLARE
     names text[];
-    is_in_order boolean := (SELECT group_limit IS NULL FROM queues WHERE id = target);
+    at_once bigint;
     one text;
     over bigint;
 BEGIN
@@ -113,14 +113,18 @@ BEGIN
             EXIT WHEN over = 0;
             INSERT INTO totals VALUES (target, 0, over);
         END LOOP;
-        IF is_in_order THEN
+        SELECT group_limit INTO at_once FROM queues WHERE id = target;
+        IF at_once IS NULL THEN
             UPDATE messages SET visible_at = place FROM unnest(names) AS name CROSS JOIN LATERAL (
                 SELECT seq, expires_at, visible_at >= {in_turns} AS is_behind FROM messages
                 WHERE queue = target AND "group" = name ORDER BY queue, "group", visible_at, seq LIMIT 1
             ) AS first WHERE messages.seq = first.seq AND is_behind AND coalesce(first.expires_at > at, true);
         ELSE
+            -- What was put in a transaction that began when groups were in order.
+            UPDATE messages SET visible_at = {in_turns} + place
+                WHERE queue = target AND "group" = ANY (names) AND visible_at = {behind};
             FOREACH one IN ARRAY names LOOP
-                PERFORM decide_turn(target, one, at);
+                PERFORM decide_turn(target, one, at_once, at);
             END LOOP;
         END IF;
         EXIT WHEN looked_at >= most OR after = '';
@@ -128,9 +132,8 @@ BEGIN
     END LOOP;
 END $$;
 -- Decides whose turn it is in a group that is locked, of which the first message behind has not expired.
-CREATE FUNCTION decide_turn(target bigint, name text, at bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION decide_turn(target bigint, name text, at_once bigint, at bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    at_once bigint := (SELECT group_limit FROM queues WHERE id = target);
     -- One more than that at most; of no interest if there is no limit.
     standing bigint := (SELECT count(*) FROM (SELECT FROM messages
         WHERE queue = target AND "group" = name AND visible_at < {in_turns}
@@ -143,7 +146,7 @@ BEGIN
         ORDER BY queue, "group", visible_at, seq LIMIT 1;
     SELECT seq, place INTO waits FROM messages
         WHERE queue = target AND "group" = name AND visible_at < {in_turns} AND visible_at = place
-        ORDER BY visible_at DESC LIMIT 1;
+        ORDER BY queue DESC, "group" DESC, visible_at DESC, seq DESC LIMIT 1;
     -- What is delayed yields to what is not, and what waits above a limit that was lowered, to nobody.
     IF FOUND THEN
         IF standing <= at_once AND (waits.place <= at OR first.seq IS NULL OR first.place >= waits.place) THEN

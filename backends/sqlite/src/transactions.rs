@@ -234,9 +234,16 @@ impl Transactions for SqliteTransactions {
             let why = "the payload does not fit the body of a message, and the outbox takes no attachments: use `submit_within`";
             return Err(too_large.unsent().with_detail(why));
         }
-        if message.group.is_some() {
+        let what = if message.group.is_some() {
+            Some("keeps no order of groups")
+        } else if message.tracked.is_some() {
+            Some("tracks no messages")
+        } else {
+            None
+        };
+        if let Some(what) = what {
             let refused = Error::new(ErrorKind::Unsupported, Operation::Put).with_queue(queue);
-            let why = "the outbox keeps no order of groups: use `submit_within`";
+            let why = format!("the outbox {what}: use `submit_within`");
             return Err(refused.unsent().with_detail(why));
         }
         let Step::Put { parcel, .. } = self.step_of(queue, message)? else {

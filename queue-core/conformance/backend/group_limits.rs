@@ -80,6 +80,24 @@ pub(super) async fn a_group_at_its_limit_takes_turns(f: Fixture) {
     assert_eq!(two, ["a2", "b1"]);
 }
 
+pub(super) async fn a_settlement_leaves_what_waits_in_its_place(f: Fixture) {
+    limited(&f, "unlimited").await;
+    put_all(&f, &["a1", "a2", "a3", "a4", "a5"]).await;
+    pause(&f).await;
+    let first = f.receive_for(1, LONG).await;
+    pause(&f).await;
+    assert_are(f.receive_for(1, LONG).await, &["a2"]);
+    pause(&f).await;
+    // The third waits since the receive of the second, and is still the next one.
+    f.delete(&first[0]).await.expect("delete");
+    pause(&f).await;
+    put_all(&f, &["b1"]).await;
+    pause(&f).await;
+    assert_are(f.receive_for(2, LONG).await, &["a3", "b1"]);
+    pause(&f).await;
+    assert_are(f.receive_for(1, LONG).await, &["a4"]);
+}
+
 pub(super) async fn a_message_that_waits_lets_others_of_its_group_pass(f: Fixture) {
     limited(&f, "1").await;
     let delayed = in_group("a", "a1").with_delay(2 * f.lease);

@@ -179,7 +179,11 @@ pub(super) async fn a_tracked_message_behind_others_of_its_group_is_found(f: Fix
     for (body, of) in [("one", "1"), ("two", "2")] {
         f.put_message(tracked(body, of).with_group(Some("a"))).await;
     }
+    assert_is(&f, "1", "one", MessageState::Visible).await;
     assert_is(&f, "2", "two", MessageState::Behind).await;
+    f.put_message(tracked("three", "3").with_group(Some("b")).with_delay(LONG))
+        .await;
+    assert_is(&f, "3", "three", MessageState::Delayed).await;
     let one = f.receive_one().await;
     f.delete(&one).await.expect("deleted");
     f.receive_one().await;

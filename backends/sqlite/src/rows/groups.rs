@@ -20,6 +20,7 @@ pub(crate) struct Groups<'c> {
     set_place: Lazy<'c>,
     receive: Lazy<'c>,
     lay_behind: Lazy<'c>,
+    leave: Lazy<'c>,
     turn: Lazy<'c>,
     all_turns: Lazy<'c>,
     fence: Lazy<'c>,
@@ -67,6 +68,9 @@ impl<'c> Groups<'c> {
             set_place: prepare("UPDATE queue_grouped SET place = ?2 WHERE seq = ?1"),
             receive: prepare("UPDATE queue_grouped SET place = ?2, state = 2 WHERE seq = ?1"),
             lay_behind: prepare("UPDATE queue_grouped SET place = ?2, state = 1 WHERE seq = ?1"),
+            leave: prepare(
+                "UPDATE queue_grouped SET place = ?2 WHERE seq = ?1 AND state IS NOT NULL",
+            ),
             turn: prepare(
                 "INSERT INTO queue_turns SELECT queue, name, ?2 FROM queue_grouped WHERE seq = ?1",
             ),
@@ -134,6 +138,12 @@ impl<'c> Groups<'c> {
     /// Records that a message lies behind others now, to become visible at `place`. Its turn is to be decided.
     pub(crate) fn lay_behind(&mut self, seq: i64, place: i64) -> Result<()> {
         self.lay_behind.execute([seq, place])?;
+        Ok(())
+    }
+
+    /// Records when a message is removed whose group takes turns.
+    pub(crate) fn leave(&mut self, seq: i64, now: i64) -> Result<()> {
+        self.leave.execute([seq, now])?;
         Ok(())
     }
 

@@ -310,7 +310,16 @@ impl<'c> Messages<'c> {
             return Err(self.why_not(queue, handle, now)?);
         }
         self.counts.removed(queue);
+        self.leave_group(handle.seq, handle.salt, now)?;
         self.remove_body(handle.seq)
+    }
+
+    /// Tells the triggers when a message is removed, which decide whose turn is next.
+    fn leave_group(&mut self, seq: i64, salt: i64, now: i64) -> Result<()> {
+        if may_have_group(salt) {
+            self.groups.leave(seq, now)?;
+        }
+        Ok(())
     }
 
     /// Deletes a message that has not been received again since this receive, even if an update has changed its

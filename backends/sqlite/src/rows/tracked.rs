@@ -53,9 +53,10 @@ pub(crate) fn locate(
     for visible_at in [&*seen, "IS NOT NULL"] {
         let mut statement = connection.prepare_cached(&format!(
             "SELECT s.visible_at, s.seq, nonce, dequeue_count, s.expires_at, salt, inserted_at, body, checksum, name \
-             FROM queue_tracked t CROSS JOIN queue_messages m USING (seq) CROSS JOIN queue_queues q ON q.id = m.queue \
+             FROM queue_tracked t CROSS JOIN queue_messages m \
+             ON m.seq = t.seq AND (m.expires_at IS NULL OR m.expires_at > ?2) CROSS JOIN queue_queues q ON q.id = m.queue \
              CROSS JOIN queue_schedule s ON s.queue = m.queue AND s.visible_at {visible_at} AND s.seq = t.seq \
-             WHERE t.id = ?1 AND (s.expires_at IS NULL OR s.expires_at > ?2)"
+             WHERE t.id = ?1"
         ))?;
         let mut rows = statement.query(params![id, now])?;
         while let Some(row) = rows.next()? {

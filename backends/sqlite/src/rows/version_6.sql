@@ -42,20 +42,25 @@ CREATE VIEW queue_group_limits AS SELECT id AS queue, CASE metadata ->> '$.group
 CREATE VIEW queue_turns AS SELECT 0 AS queue, '' AS name, 0 AS at;
 CREATE TRIGGER queue_turns_decided INSTEAD OF INSERT ON queue_turns
 WHEN EXISTS (SELECT 1 FROM queue_queues WHERE id = NEW.queue) BEGIN
-    -- What is delayed yields to what is not, and what waits above a limit that was lowered, to nobody.
+    -- What is delayed yields to what is not, and what waits above a limit that was lowered, to nobody. What a program has
+    -- received that knows no groups does not yield.
     UPDATE queue_grouped SET state = 1 WHERE
         seq = (SELECT seq FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state = 0
             ORDER BY place DESC, seq DESC LIMIT 1)
         AND (place > NEW.at AND place > (SELECT min(place) FROM queue_grouped
                 WHERE queue = NEW.queue AND name = NEW.name AND state = 1)
-            OR (SELECT count(*) FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state IN (0, 2))
-                > (SELECT at_once FROM queue_group_limits WHERE queue = NEW.queue));
+            OR (SELECT at_once FROM queue_group_limits WHERE queue = NEW.queue) < (SELECT count(*) FROM (
+                SELECT 1 FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state IN (0, 2)
+                LIMIT (SELECT iif(at_once = 4294967296, 0, at_once + 1) FROM queue_group_limits WHERE queue = NEW.queue))))
+        AND EXISTS (SELECT 1 FROM queue_schedule s
+            WHERE s.queue = NEW.queue AND s.visible_at = queue_grouped.place AND s.seq = queue_grouped.seq);
     UPDATE queue_grouped SET state = 0, place = max(place, NEW.at) WHERE
         seq = (SELECT seq FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state = 1
             ORDER BY place, seq LIMIT 1)
         AND NOT EXISTS (SELECT 1 FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state = 0)
-        AND (SELECT count(*) FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state = 2)
-            < (SELECT at_once FROM queue_group_limits WHERE queue = NEW.queue);
+        AND (SELECT at_once FROM queue_group_limits WHERE queue = NEW.queue) > (SELECT count(*) FROM (
+            SELECT 1 FROM queue_grouped WHERE queue = NEW.queue AND name = NEW.name AND state = 2
+            LIMIT (SELECT iif(at_once = 4294967296, 0, at_once) FROM queue_group_limits WHERE queue = NEW.queue)));
 END;
 CREATE TRIGGER queue_turns_stand AFTER UPDATE OF state ON queue_grouped WHEN OLD.state = 1 AND NEW.state = 0 BEGIN
     UPDATE queue_schedule SET visible_at = NEW.place
@@ -68,8 +73,12 @@ END;
 CREATE TRIGGER queue_turns_received AFTER UPDATE OF state ON queue_grouped WHEN NEW.state = 2 BEGIN
     INSERT INTO queue_turns VALUES (NEW.queue, NEW.name, NEW.place);
 END;
+-- The place of a message that a program removes is set to the time before, unless the program knows no groups.
 CREATE TRIGGER queue_turns_next AFTER DELETE ON queue_grouped WHEN OLD.state IS NOT NULL BEGIN
-    INSERT INTO queue_turns VALUES (OLD.queue, OLD.name, OLD.place);
+    INSERT INTO queue_turns VALUES (OLD.queue, OLD.name, max(
+        OLD.place,
+        coalesce((SELECT latest FROM queue_store), 0),
+        coalesce((SELECT max(place) FROM queue_grouped WHERE queue = OLD.queue AND name = OLD.name AND state = 0), 0)));
 END;
 
 -- The messages that are found by their ids, and where they were last seen in the schedule. The third bit of the salt is set if

@@ -69,15 +69,16 @@ impl Groups {
         }
     }
 
-    /// Decides whose turn it is in a group.
-    pub(super) fn turn(&self, name: &str, now: i64) -> Turn {
+    /// Decides whose turn it is in a group; without a time, in an undo.
+    pub(super) fn turn(&self, name: &str, now: Option<i64>) -> Turn {
         let Some(group) = self.groups.get(name) else {
             return (None, None);
         };
         let (first, at_once) = (group.behind.first(), self.limit.at_once());
         let mut waiting = group.waiting.len() as u64;
         let yields = group.waiting.last().filter(|last| {
-            let is_delayed = last.0 > now && first.is_some_and(|first| first < last);
+            let is_delayed = now.is_some_and(|now| last.0 > now);
+            let is_delayed = is_delayed && first.is_some_and(|first| first < last);
             is_delayed || waiting > 1 || group.held + waiting > at_once
         });
         waiting -= u64::from(yields.is_some());

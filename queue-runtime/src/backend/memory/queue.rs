@@ -49,15 +49,15 @@ impl StoredQueue {
         self.insert(message);
         match group {
             Some(group) => {
-                self.turn(&group, now);
+                self.turn(&group, Some(now));
                 self.messages[&number].visible_at
             }
             None => visible_at,
         }
     }
 
-    /// Lets the next message of a group stand, if it is its turn.
-    pub(super) fn turn(&mut self, group: &str, now: i64) {
+    /// Lets the next message of a group stand, if it is its turn; without a time, in an undo, which leaves each in its place.
+    pub(super) fn turn(&mut self, group: &str, now: Option<i64>) {
         let (yields, stands) = self.groups.turn(group, now);
         for (number, stand) in [(yields, Stand::Behind), (stands, Stand::Waits)] {
             let Some(mut message) = number.and_then(|number| self.take(number)) else {
@@ -69,7 +69,7 @@ impl StoredQueue {
             message.visible_at = match stand {
                 Stand::Behind => BEHIND,
                 // Its turn comes after those that are visible now.
-                _ if !is_in_order => grouped.place.max(now),
+                _ if !is_in_order => now.map_or(grouped.place, |now| grouped.place.max(now)),
                 _ => grouped.place,
             };
             self.insert(message);
@@ -77,7 +77,7 @@ impl StoredQueue {
     }
 
     /// Does so in the group of a message that was changed or is gone.
-    pub(super) fn turn_after(&mut self, changed: &StoredMessage, now: i64) {
+    pub(super) fn turn_after(&mut self, changed: &StoredMessage, now: Option<i64>) {
         if let Some(grouped) = &changed.grouped {
             self.turn(&grouped.group, now);
         }
@@ -112,12 +112,12 @@ impl StoredQueue {
                         self.groups.add(grouped, number);
                     }
                     let message = message.clone();
-                    self.turn_after(&message, now);
+                    self.turn_after(&message, Some(now));
                     received.push(message);
                 }
                 _ => {
                     if let Some(expired) = self.take(number) {
-                        self.turn_after(&expired, now);
+                        self.turn_after(&expired, Some(now));
                     }
                 }
             }

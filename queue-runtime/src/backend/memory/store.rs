@@ -24,9 +24,6 @@ use super::results::{MemoryResults, MessagePlace};
 /// The interval between two sweeps for results that are over, in microseconds.
 const SWEEP_INTERVAL: i64 = 1_000_000;
 
-/// The time of a turn within an undo, which leaves each message in its place.
-const UNDONE: i64 = i64::MIN;
-
 /// An error of which only the kind is known; the backend adds operation and queue.
 pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
 
@@ -127,7 +124,7 @@ impl StoredQueues {
                 return Err(ErrorKind::Conflict);
             }
             for group in queue.groups.names() {
-                queue.turn(&group, now);
+                queue.turn(&group, Some(now));
             }
         }
         queue.metadata = metadata.clone();
@@ -283,7 +280,7 @@ impl StoredQueues {
     ) -> Result<StoredMessage> {
         let queue = self.queue(name)?;
         let message = queue.take_with(id, receipt, now)?;
-        queue.turn_after(&message, now);
+        queue.turn_after(&message, Some(now));
         Ok(message)
     }
 
@@ -314,7 +311,7 @@ impl StoredQueues {
                 ..before.clone()
             });
         } else {
-            queue.turn_after(&before, now);
+            queue.turn_after(&before, Some(now));
         }
         Ok(before)
     }
@@ -332,7 +329,7 @@ impl StoredQueues {
     pub(super) fn undo_put(&mut self, name: &QueueName, number: u64) {
         if let Ok(queue) = self.queue(name) {
             if let Some(undone) = queue.take(number) {
-                queue.turn_after(&undone, UNDONE);
+                queue.turn_after(&undone, None);
             }
             queue.put -= 1;
         }
@@ -346,7 +343,7 @@ impl StoredQueues {
         if let Ok(queue) = self.queue(name) {
             queue.take(before.number);
             queue.insert(before.clone());
-            queue.turn_after(&before, UNDONE);
+            queue.turn_after(&before, None);
         }
     }
 

@@ -35,7 +35,7 @@ planted! {
         the_delay_of_a_message_behind_counts_from_its_put what_is_undone_leaves_the_group_as_it_was
         an_update_leaves_the_others_behind messages_behind_are_shown_and_can_be_removed a_cleared_queue_has_no_groups;
     SharesGroups => one_message_of_a_group_comes_at_a_time_in_order;
-    DropsGroupLimits => at_most_so_many_messages_of_a_group_are_held groups_take_turns
+    DropsGroupLimits => a_settlement_leaves_what_waits_in_its_place at_most_so_many_messages_of_a_group_are_held groups_take_turns
         a_message_that_waits_lets_others_of_its_group_pass a_lease_that_ends_makes_room the_number_changes_at_any_time
         order_and_turns_do_not_change_while_there_are_groups what_is_no_limit_is_refused
         a_backlog_in_turns_is_received_within_its_limits;

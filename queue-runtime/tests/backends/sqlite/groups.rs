@@ -132,3 +132,51 @@ fn a_salvage_gives_groups_their_order_and_turns_again() {
         backend.close().await;
     });
 }
+
+/// A program that knows no groups receives by changing the schedule alone, and deletes by deleting.
+#[test]
+fn what_a_program_without_groups_holds_does_not_yield() {
+    threads::block_on(async {
+        let place = Place::new();
+        let path = place.file();
+        let queue = &place.queue;
+        let backend = place.open_unsynced(&path).await;
+        let mut metadata = Metadata::new();
+        metadata.insert(GROUP_LIMIT, "3").expect("valid");
+        let created = backend.create_queue(queue, &metadata).await;
+        created.expect("created");
+        for number in 1..=6 {
+            let message = NewMessage::new(format!("{number}")).with_group(Some("a"));
+            backend.put(queue, message).await.expect("put");
+            place.clock.advance(LEASE / 100);
+        }
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.extend(
+                backend
+                    .receive(queue, 1, 10 * LEASE)
+                    .await
+                    .expect("received"),
+            );
+            place.clock.advance(LEASE / 100);
+        }
+        assert_eq!(held.len(), 2);
+        let connection = place.connection();
+        let lease = "UPDATE queue_schedule SET visible_at = visible_at + 600000000, nonce = 1, dequeue_count = 1 WHERE seq = 3";
+        assert_eq!(connection.execute(lease, []).expect("leased"), 1);
+        let deleted = backend.delete(queue, &held[0].id, &held[0].receipt).await;
+        deleted.expect("deleted");
+        assert_eq!(problems(&path), 0);
+        let received = backend.receive(queue, 8, LEASE).await.expect("received");
+        // Two are leased: the second by this program, the third by the other.
+        assert!(received.len() <= 1, "{received:?}");
+        let delete =
+            "DELETE FROM queue_schedule WHERE seq = 3; DELETE FROM queue_messages WHERE seq = 3";
+        connection.execute_batch(delete).expect("deleted");
+        drop(connection);
+        assert_eq!(problems(&path), 1, "the count, which is changed by hand");
+        let rest = backend.receive(queue, 8, LEASE).await.expect("received");
+        assert_eq!(received.len() + rest.len(), 2, "{received:?}, {rest:?}");
+        backend.close().await;
+    });
+}

@@ -50,7 +50,9 @@ impl Messages<'_> {
             for mut message in found {
                 if message.placed.expires_at.is_some_and(|at| at <= now) {
                     self.counts.removed(queue);
-                    self.remove_body(message.placed.seq)?;
+                    let Placed { seq, salt, .. } = message.placed;
+                    self.leave_group(seq, salt, now)?;
+                    self.remove_body(seq)?;
                     expired += 1;
                     // The next one of its group is visible now.
                     all &= !may_have_group(message.placed.salt);
