@@ -29,9 +29,13 @@ pub struct Step {
     pub number: u32,
 }
 
-/// The groups, and how many messages of each are submitted at a time.
-const GROUPS: u32 = 1000;
-const AT_A_TIME: u32 = 4;
+/// The groups, and how many messages of each are submitted at a time: with a limit, so few groups that many messages of each
+/// could be handled at once.
+const IN_ORDER: (u32, u32) = (1000, 4);
+const IN_TURNS: (u32, u32) = (5, 800);
+
+/// More messages are submitted when there are fewer.
+const LOW: usize = 2_000;
 
 /// How many processes handle messages.
 const PROCESSES: usize = 4;
@@ -118,7 +122,7 @@ impl Steps<'_> {
             let mut handled = 0;
             while handled < lines {
                 handled += usize::from(crew.line().is_some());
-                if left(&service).await < (GROUPS * 2) as usize {
+                if left(&service).await < LOW {
                     submitted += self.submit(&service, submitted).await;
                 }
             }
@@ -146,7 +150,7 @@ impl Steps<'_> {
         };
         let all = || runs.0.values().flat_map(BTreeMap::values).flatten();
         let figures = StepFigures {
-            messages: submitted * GROUPS,
+            messages: submitted * self.groups().0,
             runs: all().count(),
             killed: all().filter(|run| run.ended.is_none()).count(),
             restarts,
@@ -163,22 +167,31 @@ impl Steps<'_> {
         crew.judge(figures)
     }
 
+    /// How many groups there are, and how many messages of each are submitted at a time.
+    fn groups(&self) -> (u32, u32) {
+        match self.limit {
+            None => IN_ORDER,
+            Some(_) => IN_TURNS,
+        }
+    }
+
     /// Submits the next messages of each group, from this number on: in turn, or group by group if groups have a limit.
     /// Returns how many of each.
     async fn submit(&self, service: &QueueService, from: u32) -> u32 {
+        let (groups, at_a_time) = self.groups();
         let step = |at| match self.limit {
             None => Step {
-                group: at % GROUPS,
-                number: from + at / GROUPS,
+                group: at % groups,
+                number: from + at / groups,
             },
             Some(_) => Step {
-                group: at / AT_A_TIME,
-                number: from + at % AT_A_TIME,
+                group: at / at_a_time,
+                number: from + at % at_a_time,
             },
         };
-        let steps = (0..GROUPS * AT_A_TIME).map(step);
+        let steps = (0..groups * at_a_time).map(step);
         service.submit_all(steps).await.expect("stored");
-        AT_A_TIME
+        at_a_time
     }
 
     async fn connect(&self, crew: &Crew<'_>) -> QueueService {
@@ -244,7 +257,7 @@ impl Runs {
     /// Checks how many handlers of each group ran at once, and that each message was handled. Returns the highest number.
     fn judge_limit(&self, submitted: u32, limit: usize, wrong: &mut Vec<String>) -> usize {
         let mut most = 0;
-        for group in 0..GROUPS {
+        for group in 0..IN_TURNS.0 {
             let of_group = self.0.get(&group).into_iter().flatten();
             let mut runs: Vec<Run> = of_group.flat_map(|(_, runs)| runs).copied().collect();
             runs.sort_by_key(|run| run.begun);
@@ -273,7 +286,7 @@ impl Runs {
 
     /// Checks the handlers of each group, in the order of their leases. Returns how many there were at once.
     fn judge(&self, submitted: u32, wrong: &mut Vec<String>) -> usize {
-        for group in 0..GROUPS {
+        for group in 0..IN_ORDER.0 {
             let (mut last, mut next): (Option<Run>, u32) = (None, 0);
             let of_group = self.0.get(&group).into_iter().flatten();
             for (fence, runs) in of_group {

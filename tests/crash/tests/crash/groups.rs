@@ -39,7 +39,7 @@ async fn a_limit_of_groups_holds_when_processes_are_killed_and_restarted() {
     let figures = steps.run().await;
     let figures = figures.unwrap_or_else(|wrong| panic!("{wrong:#?}"));
     println!("{} kills: {figures}", steps.kills);
-    assert!(figures.restarts > 0 && figures.at_once > 1, "{figures}");
+    assert!(figures.restarts > 0, "{figures}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
