@@ -254,15 +254,12 @@ async fn a_message_is_rescheduled_until_it_is_received() {
         .await
         .expect("submitted");
     let reschedule = async |delay| service.reschedule(&order.id, delay).await.expect("asked");
-    assert!(matches!(
-        reschedule(2 * HOUR).await,
-        Rescheduled::From { .. }
-    ));
+    assert!(matches!(reschedule(2 * HOUR).await, Rescheduled::To { .. }));
     sleep(HOUR).await;
     assert!(service.accept::<Order>().await.expect("asked").is_none());
     assert!(matches!(
         reschedule(std::time::Duration::ZERO).await,
-        Rescheduled::From { .. }
+        Rescheduled::To { .. }
     ));
     let held = service
         .accept::<Order>()

@@ -82,7 +82,7 @@ pub enum Cancelled {
 pub enum Rescheduled {
     /// The message can be received from this time on, unless it lies behind others of its group.
     #[non_exhaustive]
-    From {
+    To {
         /// By the storage's clock.
         time: Timestamp,
     },
@@ -226,7 +226,7 @@ impl QueueService {
     /// let submitted = service.submit(reminder).delay(Duration::from_secs(3600)).await?;
     ///
     /// let rescheduled = service.reschedule(&submitted.id, Duration::ZERO).await?;
-    /// assert!(matches!(rescheduled, Rescheduled::From { .. }));
+    /// assert!(matches!(rescheduled, Rescheduled::To { .. }));
     /// assert!(matches!(service.status(&submitted.id).await?, Status::Waiting { .. }));
     /// # Ok(())
     /// # }
@@ -259,7 +259,7 @@ impl QueueService {
                 match context.ask(put_back).await {
                     Ok(lease) => {
                         let time = lease.visible_at;
-                        done = Rescheduled::From { time };
+                        done = Rescheduled::To { time };
                         let announced = Announced::put_back(&queue, delay);
                         context.notifiers.publish([announced]);
                     }

@@ -106,7 +106,7 @@ pub(crate) async fn cancel(of: &Cancel, session: &Session) -> Result<()> {
 pub(crate) async fn reschedule(of: &Reschedule, session: &Session) -> Result<()> {
     let rescheduled = session.service.reschedule(&of.id, of.delay).await?;
     let why = match &rescheduled {
-        Rescheduled::From { time, .. } => {
+        Rescheduled::To { time, .. } => {
             let sentence = format!("can be received from {time} on");
             return session.output.done(&sentence, &rescheduled);
         }

@@ -53,7 +53,7 @@ async fn a_message_is_found_by_its_id_alone_and_taken_back() {
         .expect("submitted");
     let id = report.id.as_str();
     let later = storage.json(&["reschedule", id, "1h"]);
-    assert_eq!(later[0]["rescheduled"], "from");
+    assert_eq!(later[0]["rescheduled"], "to");
     let status = storage.out(&["status", id]);
     assert!(status.starts_with("delayed on `reports` until"), "{status}");
     assert_eq!(storage.json(&["cancel", id])[0]["cancelled"], "removed");
