@@ -86,15 +86,15 @@ async fn the_status_follows_a_message_to_its_end() {
     assert!(matches!(status().await, Status::Gone));
 }
 
+/// Tells which order is handled.
+async fn note(sender: mpsc::UnboundedSender<u32>, order: Received<Order>) {
+    sender.send(order.number).expect("it is received");
+    tokio::task::yield_now().await;
+}
+
 async fn handled(service: &TestService) -> mpsc::UnboundedReceiver<u32> {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let handler = async |sender: mpsc::UnboundedSender<u32>, order: Received<Order>| {
-        sender.send(order.number).expect("it is received");
-    };
-    let listener = service
-        .listener_with(sender, handler)
-        .start()
-        .expect("starts");
+    let listener = service.listener_with(sender, note).start().expect("starts");
     testing::drain([&listener]).await.expect("drained");
     stop(listener).await;
     receiver
@@ -285,11 +285,8 @@ async fn a_message_that_is_brought_forward_is_announced() {
         .await
         .expect("submitted");
     let (sender, mut handled) = mpsc::unbounded_channel();
-    let handler = async |sender: mpsc::UnboundedSender<u32>, order: Received<Order>| {
-        sender.send(order.number).expect("it is received");
-    };
     let listener = service
-        .listener_with(sender, handler)
+        .listener_with(sender, note)
         .idle(Hourly)
         .start()
         .expect("starts");
@@ -323,11 +320,7 @@ async fn cancels_agree_with_what_was_handled(url: &str) {
     for submitted in orders.iter().rev() {
         outcomes.push(service.cancel(&submitted.id).await.expect("cancelled"));
         if listener.is_none() {
-            let handler = async |sender: mpsc::UnboundedSender<u32>, order: Received<Order>| {
-                sender.send(order.number).expect("it is received");
-                tokio::task::yield_now().await;
-            };
-            let built = service.listener_with(sender.clone(), handler);
+            let built = service.listener_with(sender.clone(), note);
             listener = Some(built.max_in_flight(16).start().expect("starts"));
             let first = guarded(received.recv()).await.expect("one is handled");
             handled[first.expect("the listener runs") as usize] += 1;

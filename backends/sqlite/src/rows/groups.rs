@@ -32,12 +32,12 @@ pub(crate) struct Grouped {
     /// When the message becomes visible once it does not lie behind others.
     pub(crate) place: i64,
     /// `None` if its group keeps its order.
-    pub(crate) turn: Option<Turn>,
+    pub(crate) turn: Option<TurnState>,
 }
 
 /// The state of a message in a group that takes turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum TurnState {
     Unreceived,
     Received,
 }
@@ -108,8 +108,8 @@ impl<'c> Groups<'c> {
         let found = self.find.query_row([seq], |row| {
             let state: Option<i64> = row.get(1)?;
             let turn = state.map(|state| match state {
-                2 => Turn::Received,
-                _ => Turn::Unreceived,
+                2 => TurnState::Received,
+                _ => TurnState::Unreceived,
             });
             let place = row.get(0)?;
             Ok(Grouped { place, turn })

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::{Failure, Result};
 use crate::rows::attachments::{Attachments, Items};
-use crate::rows::groups::{Grouped, Groups, Turn};
+use crate::rows::groups::{Grouped, Groups, TurnState};
 use crate::rows::queues::{Counts, Known};
 use crate::rows::schema::Lazy;
 use crate::rows::stored::{Handle, Parcel, Placed, Probe, Updated, may_be_tracked, may_have_group};
@@ -216,8 +216,8 @@ impl<'c> Messages<'c> {
             None => place,
         };
         let takes_turn = grouped.is_some_and(|grouped| match grouped.turn {
-            Some(Turn::Received) => matches!(change, Change::PutBack(_)),
-            Some(Turn::Unreceived) => true,
+            Some(TurnState::Received) => matches!(change, Change::PutBack(_)),
+            Some(TurnState::Unreceived) => true,
             None => false,
         });
         let is_behind = handle.visible_at == BEHIND || takes_turn;
