@@ -56,9 +56,9 @@ const BULK: usize = 256 * 1024;
 ///
 /// # Atomicity
 /// Every operation is atomic, including [`apply`](Backend::apply). If the connection is lost within a commit, the
-/// outcome is [`Outcome::Unknown`](queue_core::Outcome::Unknown). An operation on a message or record that another
-/// transaction holds for more than half a second fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout), and
-/// nothing was done.
+/// outcome is [`Outcome::Unknown`](queue_core::Outcome::Unknown). An operation on a message that another
+/// transaction holds for more than half a second, or on a record for more than ten seconds, fails with
+/// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout), and nothing was done.
 ///
 /// # Time
 /// All times are on the server's clock, and never before a time that this process has seen. A clock that is stepped

@@ -73,6 +73,8 @@ CREATE FUNCTION leave_group() RETURNS trigger LANGUAGE plpgsql AS $$
     END $$;
 CREATE TRIGGER leave_group AFTER DELETE ON messages FOR EACH ROW WHEN (OLD."group" IS NOT NULL)
     EXECUTE FUNCTION leave_group();
+-- The messages of a group are found by comparisons of rows, which this index alone can answer: by equality, the messages of a
+-- queue in the order of their schedule would seem as good, where most are of one group.
 -- Looks at groups that are due, from the one after a name on and then from the first, and makes the next message visible of
 -- those in which it is its turn. Answers how many groups it has looked at, and the name of the last. Two transactions do not
 -- do so for one group at a time, and each sees what the other has done: a statement after the locks.
@@ -106,8 +108,8 @@ BEGIN
         FOR expired IN 1..200 LOOP
             DELETE FROM messages USING unnest(names) AS name CROSS JOIN LATERAL (
                 SELECT seq, expires_at FROM messages
-                WHERE queue = target AND "group" = name AND visible_at >= {in_turns}
-                ORDER BY queue, "group", visible_at, seq LIMIT 1
+                WHERE queue = target AND ("group", visible_at) >= (name, {in_turns}) AND "group" <= name
+                ORDER BY "group", visible_at, seq LIMIT 1
             ) AS first WHERE messages.seq = first.seq AND first.expires_at <= at;
             GET DIAGNOSTICS over = ROW_COUNT;
             EXIT WHEN over = 0;
@@ -117,7 +119,7 @@ BEGIN
         IF at_once IS NULL THEN
             UPDATE messages SET visible_at = place FROM unnest(names) AS name CROSS JOIN LATERAL (
                 SELECT seq, expires_at, visible_at >= {in_turns} AS is_behind FROM messages
-                WHERE queue = target AND "group" = name ORDER BY queue, "group", visible_at, seq LIMIT 1
+                WHERE queue = target AND "group" >= name AND "group" <= name ORDER BY "group", visible_at, seq LIMIT 1
             ) AS first WHERE messages.seq = first.seq AND is_behind AND coalesce(first.expires_at > at, true);
         ELSE
             -- What was put in a transaction that began when groups were in order.
@@ -136,17 +138,17 @@ CREATE FUNCTION decide_turn(target bigint, name text, at_once bigint, at bigint)
 DECLARE
     -- One more than that at most; of no interest if there is no limit.
     standing bigint := (SELECT count(*) FROM (SELECT FROM messages
-        WHERE queue = target AND "group" = name AND visible_at < {in_turns}
-        LIMIT CASE WHEN at_once < 9223372036854775807 THEN at_once + 1 ELSE 0 END) found);
+        WHERE queue = target AND "group" >= name AND ("group", visible_at) < (name, {in_turns})
+        ORDER BY "group", visible_at, seq LIMIT CASE WHEN at_once < 9223372036854775807 THEN at_once + 1 ELSE 0 END) found);
     first record;
     waits record;
 BEGIN
     SELECT seq, place, expires_at INTO first FROM messages
-        WHERE queue = target AND "group" = name AND visible_at >= {in_turns}
-        ORDER BY queue, "group", visible_at, seq LIMIT 1;
+        WHERE queue = target AND ("group", visible_at) >= (name, {in_turns}) AND "group" <= name
+        ORDER BY "group", visible_at, seq LIMIT 1;
     SELECT seq, place INTO waits FROM messages
-        WHERE queue = target AND "group" = name AND visible_at < {in_turns} AND visible_at = place
-        ORDER BY queue DESC, "group" DESC, visible_at DESC, seq DESC LIMIT 1;
+        WHERE queue = target AND "group" >= name AND ("group", visible_at) < (name, {in_turns}) AND visible_at = place
+        ORDER BY "group" DESC, visible_at DESC, seq DESC LIMIT 1;
     -- What is delayed yields to what is not, and what waits above a limit that was lowered, to nobody.
     IF FOUND THEN
         IF standing <= at_once AND (waits.place <= at OR first.seq IS NULL OR first.place >= waits.place) THEN

@@ -21,8 +21,11 @@ use crate::records::{self, SwapOf};
 use crate::runs::{Order, Run, attachment_of, carry_out_run, divide};
 use crate::session::{Link, Session};
 
-/// How long a request is tried that another transaction holds up, and the pauses between two tries.
+/// How long a request is tried that another transaction holds up. Renewals come back before a lease ends.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long it is tried if it needs no message that another holds, only a record: each of many that want one has its turn.
+const PATIENCE_OF_RECORDS: Duration = Duration::from_secs(10);
+/// The pause between two tries.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// How many requests of a connection are enough for a transaction, so that further ones may have another connection.
@@ -36,6 +39,16 @@ pub(crate) enum Work {
     Swap(Swap),
     Forget(WorkKey),
     Sweep,
+}
+
+impl Work {
+    fn patience(&self) -> Duration {
+        match self {
+            Self::Apply(ops) if ops.iter().any(|op| op.received().is_some()) => PATIENCE,
+            Self::Apply(ops) if !ops.iter().any(|op| matches!(op, Op::Swap { .. })) => PATIENCE,
+            _ => PATIENCE_OF_RECORDS,
+        }
+    }
 }
 
 /// The answer to [`Work`].
@@ -212,7 +225,7 @@ impl Task {
     fn answer_or_repeat(&mut self, mut job: Job, answer: Answer) {
         let is_busy = matches!(&answer, Err(failed) if matches!(failed.failure, Failure::Busy));
         let now = Instant::now();
-        let until = *job.busy_until.get_or_insert(now + PATIENCE);
+        let until = *job.busy_until.get_or_insert(now + job.work.patience());
         if !is_busy || now >= until {
             return self.answer(job, answer);
         }

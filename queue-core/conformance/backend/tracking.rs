@@ -103,12 +103,12 @@ pub(super) async fn what_is_located_can_be_deleted_and_is_gone_then(f: Fixture) 
 
 pub(super) async fn a_message_that_is_gone_is_not_found(f: Fixture) {
     f.put_message(tracked("one", "1")).await;
-    let short = TimeToLive::After(f.lease / 2);
-    f.put_message(tracked("two", "2").with_time_to_live(short))
-        .await;
     let one = f.receive_for(1, LONG).await;
     f.delete(&one[0]).await.expect("deleted");
     assert!(located(&f, "1").await.is_empty());
+    let short = TimeToLive::After(f.lease / 2);
+    f.put_message(tracked("two", "2").with_time_to_live(short))
+        .await;
     f.advance(f.lease).await;
     assert!(located(&f, "2").await.is_empty());
     f.put_message(tracked("three", "3")).await;

@@ -16,8 +16,11 @@ static ORDERS: QueueName = QueueName::from_static("orders");
 const TASKS: usize = 8;
 /// How many messages each task puts at least.
 const EACH: usize = 60;
-/// How many connections are ended at least.
+/// How many connections are ended at least: a connection that has nothing to do is replaced without a word, so the puts go
+/// on until one of them was disturbed.
 const ENDED: usize = 10;
+/// How many connections are ended at most before a put must have been disturbed.
+const ENDED_AT_MOST: usize = 2_000;
 /// Longer than the test takes: no message is received twice.
 const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -110,15 +113,29 @@ fn survives(schema: Schema) {
         let backend = Arc::new(schema.open().await);
         backend.ensure_queue(&ORDERS).await.expect("created");
 
-        let ended = Arc::new(AtomicUsize::new(0));
+        let (ended, failed) = (Arc::default(), Arc::default());
         let put = disturbed(&schema, &ended, || {
-            let (backend, ended) = (Arc::clone(&backend), Arc::clone(&ended));
+            let backend = Arc::clone(&backend);
+            let (ended, failed) = (
+                Arc::<AtomicUsize>::clone(&ended),
+                Arc::<AtomicBool>::clone(&failed),
+            );
             async move {
                 let mut answered = Answered::default();
-                while answered.done.len() < EACH || ended.load(Ordering::Relaxed) < ENDED {
+                let enough = |answered: &Answered| match ended.load(Ordering::Relaxed) {
+                    few if few < ENDED => false,
+                    many if many < ENDED_AT_MOST => {
+                        answered.done.len() >= EACH && failed.load(Ordering::Relaxed)
+                    }
+                    _ => true,
+                };
+                while !enough(&answered) {
                     match backend.put(&ORDERS, NewMessage::new("one")).await {
                         Ok(put) => answered.add(put.id),
-                        Err(error) => answered.fail(&error),
+                        Err(error) => {
+                            failed.store(true, Ordering::Relaxed);
+                            answered.fail(&error);
+                        }
                     }
                 }
                 answered
