@@ -52,11 +52,11 @@ pub(super) async fn a_tracked_message_is_found_in_any_state(f: Fixture) {
         f.put_message(NewMessage::new(format!("other {number}")).with_delay(LONG))
             .await;
     }
-    f.put_message(tracked("one", "1").with_delay(f.lease)).await;
+    f.put_message(tracked("one", "1").with_delay(LONG)).await;
     f.put_message(tracked("two", "2")).await;
     assert_is(&f, "1", "one", MessageState::Delayed).await;
     assert_is(&f, "2", "two", MessageState::Visible).await;
-    let two = f.receive_one().await;
+    let two = f.receive_for(1, LONG).await.remove(0);
     assert_is(&f, "2", "two", MessageState::Hidden).await;
     let (id, receipt) = (&two.id, &two.receipt);
     let renewed = f
@@ -65,15 +65,15 @@ pub(super) async fn a_tracked_message_is_found_in_any_state(f: Fixture) {
         .await;
     let receipt = renewed.expect("renewed").receipt;
     assert_is(&f, "2", "two'", MessageState::Hidden).await;
-    let place = PutBackPlace::After(2 * f.lease);
-    let put_back = f
-        .backend
-        .put_back(&f.queue, id, &receipt, place, None)
-        .await;
-    put_back.expect("put back");
+    let put_back = async |receipt, after| {
+        let place = PutBackPlace::After(after);
+        let put_back = f.backend.put_back(&f.queue, id, receipt, place, None).await;
+        put_back.expect("put back").receipt
+    };
+    let receipt = put_back(&receipt, LONG).await;
     assert_is(&f, "2", "two'", MessageState::Hidden).await;
-    f.advance(2 * f.lease).await;
-    assert_is(&f, "1", "one", MessageState::Visible).await;
+    put_back(&receipt, f.lease).await;
+    f.advance(f.lease).await;
     assert_is(&f, "2", "two'", MessageState::Visible).await;
     assert!(located(&f, "3").await.is_empty());
 }
@@ -186,7 +186,7 @@ pub(super) async fn a_tracked_message_behind_others_of_its_group_is_found(f: Fix
     assert_is(&f, "3", "three", MessageState::Delayed).await;
     let one = f.receive_one().await;
     f.delete(&one).await.expect("deleted");
-    f.receive_one().await;
+    f.receive_for(1, LONG).await;
     assert_is(&f, "2", "two", MessageState::Hidden).await;
 }
 

@@ -16,6 +16,7 @@ use queue_core::internal::{LockExt as _, as_count, parse_duration};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 use crate::kernel::clock::ready_by;
+use crate::kernel::policy::{InvalidRate, Rate};
 
 pub(crate) use config::check_rate;
 pub use config::{ConsumerConfig, InvalidSetting};
@@ -27,6 +28,9 @@ pub use paused::{PAUSED, PAUSED_REASON, Paused, paused};
 pub const POISON_THRESHOLD: &str = "poisonthreshold";
 /// The name of the queue metadata for the visibility timeout: a duration such as `90s` or `2m`, or a number of seconds.
 pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
+/// The name of the queue metadata for the [rate](Rate) at which the listeners of all processes together receive, such as
+/// `100/1m`. See [`AnyQueue::set_rate`](crate::AnyQueue::set_rate).
+pub const RECEIVE_RATE: &str = "receiverate";
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
@@ -120,6 +124,7 @@ struct FromMetadata {
     visibility: Option<Duration>,
     threshold: Option<usize>,
     is_paused: bool,
+    rate: Option<Rate>,
 }
 
 impl SettingsCache {
@@ -160,6 +165,13 @@ impl SettingsCache {
         let cached = self.cached.hold();
         let (read_at, _) = cached.entries.get(queue)?;
         Some(now.saturating_sub(*read_at))
+    }
+
+    /// Returns the rate at which the listeners of a queue receive, if its metadata was read before and has one.
+    pub(crate) fn rate(&self, queue: &QueueName) -> Option<Rate> {
+        let cached = self.cached.hold();
+        let (_, metadata) = cached.entries.get(queue)?;
+        metadata.rate
     }
 
     /// Returns the settings of a queue whose metadata was read before, however long ago.
@@ -273,8 +285,17 @@ impl FromMetadata {
             visibility: timeout(queue, metadata, longest),
             threshold: count(queue, metadata, POISON_THRESHOLD),
             is_paused: metadata.find(PAUSED).is_some(),
+            rate: rate(queue, metadata),
         }
     }
+}
+
+fn rate(queue: &QueueName, metadata: &Metadata) -> Option<Rate> {
+    let rate = metadata.find(RECEIVE_RATE)?.parse();
+    rate.inspect_err(|error: &InvalidRate| {
+        tracing::warn!(%queue, metadata = RECEIVE_RATE, %error, "ignored a queue's metadata");
+    })
+    .ok()
 }
 
 fn timeout(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Option<Duration> {

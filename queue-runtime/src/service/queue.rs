@@ -371,7 +371,8 @@ impl AnyQueue {
     /// every consumer of the queue whose builder does not set them. Changed settings apply to messages received after
     /// the change: by this service at once, by other services within 5 seconds in memory and on SQLite, and within a
     /// minute on Azure. [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata
-    /// without it resumes the queue.
+    /// without it resumes the queue. [`RECEIVE_RATE`](crate::settings::RECEIVE_RATE) is the rate of its listeners, which
+    /// [`set_rate`](Self::set_rate) sets.
     ///
     /// # Errors
     /// The backend's error. If the outcome of the error is unknown, the metadata may have been replaced.

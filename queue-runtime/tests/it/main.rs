@@ -52,6 +52,7 @@ mod payloads;
 mod poison;
 mod private_logs;
 mod put_backs;
+mod queue_rate;
 mod queue_rules;
 mod recorded_together;
 mod redrive;

@@ -2,6 +2,7 @@
 
 mod bank;
 mod in_transaction;
+mod rate;
 mod strikes;
 mod submit;
 mod wakeups;

@@ -6,8 +6,8 @@ use clap::{Args, ColorChoice, Parser, Subcommand};
 use crate::commands::schema;
 use crate::commands::{
     backup, browse, check, completions, cost, export, groups, import, list, message, metadata,
-    pause, payloads, peek, properties, queue, receive, redrive, results, schedules, serve, status,
-    submit, watch,
+    pause, payloads, peek, properties, queue, rate, receive, redrive, results, schedules, serve,
+    status, submit, watch,
 };
 
 /// Shows the queues of a storage, and repairs, moves, copies and deletes their messages.
@@ -94,6 +94,7 @@ pub(crate) enum Command {
     Create(queue::Create),
     Delete(queue::Delete),
     Metadata(metadata::Metadata),
+    Rate(rate::RateOf),
     Pause(pause::Pause),
     Resume(pause::Resume),
     Schedules(schedules::Schedules),

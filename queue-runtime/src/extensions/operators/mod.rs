@@ -4,6 +4,7 @@ mod browse;
 mod export;
 mod groups;
 mod pausing;
+mod rate;
 pub mod redrive;
 mod tracking;
 

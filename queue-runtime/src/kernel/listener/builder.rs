@@ -382,8 +382,8 @@ impl<M> ListenerBuilder<M> {
     ///
     /// The listener receives only as many messages as it may handle, with one receive at a time, so that other messages
     /// are left to other instances. A message that waits after its receive, for a result store for example, has used
-    /// its share of the rate. The rate is that of this listener: divide what a system downstream allows by the number
-    /// of instances.
+    /// its share of the rate. The rate is that of this listener; that of a queue, for all processes together, is set
+    /// by [`AnyQueue::set_rate`](crate::AnyQueue::set_rate).
     pub fn rate(mut self, rate: Rate) -> Self {
         self.options.config.rate = Some(rate);
         self

@@ -9,11 +9,13 @@
 //! | `dequeue` | when to receive, and how many messages: never more than there is [`Capacity`](super::capacity) for |
 //! | `tasks` | the counts of dequeue tasks, what the last receives found, or why they fail and since when |
 //! | `pauses` | while the queue is paused for everybody: that no task receives, and until when |
+//! | `queue_rate` | how many messages the queue's rate allows, which the listeners of all processes share |
 //! | `standby` | while the queue is empty: whether no task polls, and until when |
 //! | `scaler` | when to ask the scale policy how many tasks there should be; it starts them |
 
 mod dequeue;
 mod pauses;
+mod queue_rate;
 pub(super) mod scaler;
 mod standby;
 mod tasks;
@@ -24,6 +26,7 @@ use queue_core::clock::Clock;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use pauses::QueuePause;
+use queue_rate::QueueRate;
 use tasks::{Receiving, Tasks, Workload};
 
 use super::capacity::Capacity;
@@ -46,6 +49,7 @@ pub(super) struct Intake {
     opened: OnceCell<()>,
     receiving: Receiving,
     queue_pause: QueuePause,
+    queue_rate: QueueRate,
     wakeups: Wakeups,
     idle: Arc<dyn IdlePolicy>,
     scale: Arc<dyn ScalePolicy>,
@@ -72,6 +76,7 @@ impl Intake {
             opened: OnceCell::new(),
             receiving: Receiving::default(),
             queue_pause: QueuePause::default(),
+            queue_rate: QueueRate::default(),
             wakeups,
             idle,
             scale,

@@ -10,7 +10,7 @@ mod scale;
 mod storage_retry;
 
 pub(crate) use backoff::{Backoff, Outage, SHORTEST, doubled, jitter, outage_pause, spread};
-pub use flow::{CircuitBreaker, Rate};
+pub use flow::{CircuitBreaker, InvalidRate, Rate};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub use objective::Objective;
 pub(crate) use objective::{ObjectiveChange, RESOLUTION, Settlement, Unfinished, Window};

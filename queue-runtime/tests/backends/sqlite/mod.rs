@@ -17,6 +17,7 @@ mod opening;
 mod paths;
 mod pauses;
 mod place;
+mod rate;
 mod records;
 mod salvage;
 pub(crate) mod transactions;

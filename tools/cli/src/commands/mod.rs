@@ -16,6 +16,7 @@ pub(crate) mod payloads;
 pub(crate) mod peek;
 pub(crate) mod properties;
 pub(crate) mod queue;
+pub(crate) mod rate;
 pub(crate) mod receive;
 pub(crate) mod redrive;
 pub(crate) mod results;
@@ -84,6 +85,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Create(create) => queue::create(&create, session).await,
         Command::Delete(delete) => queue::delete(&delete, session).await,
         Command::Metadata(metadata) => metadata::run(metadata, session).await,
+        Command::Rate(of) => rate::run(&of, session).await,
         Command::Pause(pause) => pause::pause(&pause, session).await,
         Command::Resume(resume) => pause::resume(&resume, session).await,
         Command::Schedules(schedules) => schedules::run(schedules, session).await,

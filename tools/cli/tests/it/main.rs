@@ -10,6 +10,7 @@ mod kills;
 mod owners;
 mod payloads;
 #[cfg(feature = "azure")]
+mod rate;
 mod serve;
 mod status;
 mod support;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use queue_core::{Error, ErrorKind, RetryAdvice};
 
+use super::queue_rate::Turn;
 use super::{Intake, Presence, ask, idleness, pauses, standby};
 use crate::kernel::listener::capacity::{Grant, Throttled, is_throttled};
 use crate::kernel::listener::core::Core;
@@ -105,7 +106,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
     let intake = &Arc::clone(&presence.intake);
     let core = &*intake.core;
     let mut woken = None;
-    // Whether the last receive found messages, so that the next is likely to.
+    // Whether the last receive found messages, or waited for the queue's rate, so that the next is likely to find some.
     let mut has_found = false;
     loop {
         if presence.leave_if_surplus() {
@@ -140,10 +141,32 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         if matches!(opened, Ok(false)) {
             continue;
         }
+        let most = granted.as_ref().map_or(1, Grant::count);
+        let turn = tokio::select! {
+            biased;
+            _ = core.phase.reached(ListenerPhase::Stopping) => return,
+            () = pauses::begins(core) => continue,
+            turn = intake.queue_rate.turn(core, most) => turn,
+        };
+        if let Ok(Turn::Wait(pause)) = turn {
+            drop((granted, in_order));
+            woken
+                .take()
+                .into_iter()
+                .for_each(|wakeup| intake.wakeups.give_back(wakeup));
+            has_found = true;
+            tokio::select! {
+                biased;
+                _ = core.phase.reached(ListenerPhase::Stopping) => return,
+                () = pauses::begins(core) => {}
+                () = core.context.clock.sleep(pause.min(core.context.settings.fresh())) => {}
+            }
+            continue;
+        }
         let announced = intake.wakeups.receive_begins(woken);
         streak.owed = streak.owed.saturating_add(announced);
-        let found = match (opened, granted) {
-            (Ok(_), Ok(grant)) => receive(intake, grant).await,
+        let found = match (opened.and(turn), granted) {
+            (Ok(turn), Ok(grant)) => receive(intake, grant, turn).await,
             (Err(error), _) => Err(ReceiveErrorKind::Storage(error)),
             (_, Err(error)) => Err(error),
         };
@@ -313,9 +336,17 @@ struct Found {
 }
 
 /// Receives as many messages as are granted, and has a task handle each.
-async fn receive(intake: &Intake, mut grant: Grant) -> Result<Found, ReceiveErrorKind> {
+async fn receive(
+    intake: &Intake,
+    mut grant: Grant,
+    turn: Turn<'_>,
+) -> Result<Found, ReceiveErrorKind> {
     let core = &intake.core;
+    let mut tokens = turn.tokens();
     let max = grant.count();
+    let max = tokens
+        .as_ref()
+        .map_or(max, |tokens| max.min(tokens.count()));
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
         core.counters.receives_for(settings.visibility);
         settings.visibility
@@ -334,7 +365,10 @@ async fn receive(intake: &Intake, mut grant: Grant) -> Result<Found, ReceiveErro
         is_full: fetched.len() >= max,
     };
     // With room for more, there was no more to receive, and other tasks would find nothing.
-    let asks = found.is_full && !grant.is_rated();
+    let asks = found.is_full && !grant.is_rated() && tokens.is_none();
+    if let Some(tokens) = &mut tokens {
+        tokens.spend(found.messages);
+    }
     intake.workload.received(&fetched, asks);
     intake.handling.handle(grant.split(fetched));
     Ok(found)
