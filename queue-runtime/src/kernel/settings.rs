@@ -8,6 +8,7 @@ mod paused;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_core::backend::{Backend, Capabilities, Metadata};
@@ -108,6 +109,8 @@ impl Settings {
 pub(crate) struct SettingsCache {
     fresh: Duration,
     cached: Mutex<Cached>,
+    /// Whether any queue has had a rate: most services have none, and look nothing up.
+    any_rate: AtomicBool,
     marks: Marks,
 }
 
@@ -133,6 +136,7 @@ impl SettingsCache {
         Self {
             fresh: if is_cheap { FRESH_IF_CHEAP } else { FRESH },
             cached: Mutex::default(),
+            any_rate: AtomicBool::new(false),
             marks: Marks::default(),
         }
     }
@@ -169,6 +173,9 @@ impl SettingsCache {
 
     /// Returns the rate at which the listeners of a queue receive, if its metadata was read before and has one.
     pub(crate) fn rate(&self, queue: &QueueName) -> Option<Rate> {
+        if !self.any_rate.load(Ordering::Relaxed) {
+            return None;
+        }
         let cached = self.cached.hold();
         let (_, metadata) = cached.entries.get(queue)?;
         metadata.rate
@@ -225,6 +232,8 @@ impl SettingsCache {
                     let metadata = FromMetadata::read(queue, &read, longest);
                     let mut cached = self.cached.hold();
                     if cached.generation == generation {
+                        self.any_rate
+                            .fetch_or(metadata.rate.is_some(), Ordering::Relaxed);
                         cached.entries.insert(queue.clone(), (now, metadata));
                         self.marks.learn(queue, paused(&read));
                     }

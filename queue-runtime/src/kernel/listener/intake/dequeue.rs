@@ -141,14 +141,20 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         if matches!(opened, Ok(false)) {
             continue;
         }
-        let most = granted.as_ref().map_or(1, Grant::count);
-        let turn = tokio::select! {
-            biased;
-            _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            () = pauses::begins(core) => continue,
-            turn = intake.queue_rate.turn(core, most) => turn,
+        let turn = match core.context.settings.rate(&core.consumer.queue) {
+            None => Ok(None),
+            Some(rate) => {
+                let most = granted.as_ref().map_or(1, Grant::count);
+                tokio::select! {
+                    biased;
+                    _ = core.phase.reached(ListenerPhase::Stopping) => return,
+                    () = pauses::begins(core) => continue,
+                    // Boxed, because this future is rare and large.
+                    turn = Box::pin(intake.queue_rate.turn(core, &rate, most)) => turn,
+                }
+            }
         };
-        if let Ok(Turn::Wait(pause)) = turn {
+        if let Ok(Some(Turn::Wait(pause))) = turn {
             drop((granted, in_order));
             woken
                 .take()
@@ -339,10 +345,10 @@ struct Found {
 async fn receive(
     intake: &Intake,
     mut grant: Grant,
-    turn: Turn<'_>,
+    turn: Option<Turn<'_>>,
 ) -> Result<Found, ReceiveErrorKind> {
     let core = &intake.core;
-    let mut tokens = turn.tokens();
+    let mut tokens = turn.and_then(Turn::tokens);
     let max = grant.count();
     let max = tokens
         .as_ref()

@@ -52,11 +52,9 @@ struct Bucket {
     full_at: Duration,
 }
 
-/// What a dequeue task may do.
+/// What a dequeue task may do, of a queue that has a rate.
 #[derive(Debug)]
 pub(super) enum Turn<'a> {
-    /// The queue has no rate.
-    Unlimited,
     Receive(Tokens<'a>),
     Wait(Duration),
 }
@@ -69,39 +67,36 @@ pub(super) struct Tokens<'a> {
 }
 
 impl QueueRate {
-    /// Takes tokens for up to `most` messages.
+    /// Takes tokens for up to `most` messages. `None` if the storage has no records, as is warned of once.
     ///
     /// # Errors
     /// The storage's error. Tokens may have been taken then, and are used by nobody.
     ///
     /// # Cancel safety
     /// As after an error.
-    pub(super) async fn turn(&self, core: &Core, most: usize) -> Result<Turn<'_>> {
-        match core.context.settings.rate(&core.consumer.queue) {
-            None => Ok(Turn::Unlimited),
-            // Boxed, because this future is rare and large.
-            Some(rate) => Box::pin(self.turn_at(core, &rate, most)).await,
-        }
-    }
-
-    async fn turn_at(&self, core: &Core, rate: &Rate, most: usize) -> Result<Turn<'_>> {
+    pub(super) async fn turn(
+        &self,
+        core: &Core,
+        rate: &Rate,
+        most: usize,
+    ) -> Result<Option<Turn<'_>>> {
         let Some(store) = core.context.backend.results() else {
             if !self.has_warned.swap(true, Ordering::Relaxed) {
                 let queue = &core.consumer.queue;
                 tracing::warn!(%queue, %rate, "the queue has a rate, which its listeners do not keep: this storage has no records");
             }
-            return Ok(Turn::Unlimited);
+            return Ok(None);
         };
         let mut bucket = self.bucket.lock().await;
         if *self.kept.hold() == 0
             && let Some(pause) = self.take_chunk(core, &store, rate, &mut bucket).await?
         {
-            return Ok(Turn::Wait(pause));
+            return Ok(Some(Turn::Wait(pause)));
         }
         let mut kept = self.kept.hold();
         let left = most.min(*kept);
         *kept -= left;
-        Ok(Turn::Receive(Tokens { rate: self, left }))
+        Ok(Some(Turn::Receive(Tokens { rate: self, left })))
     }
 
     /// Takes a chunk out of the bucket, or returns how long to wait for one.
@@ -168,11 +163,11 @@ impl QueueRate {
 }
 
 impl<'a> Turn<'a> {
-    /// Returns the right to receive, if the queue has a rate.
+    /// Returns the right to receive, if there is nothing to wait for.
     pub(super) fn tokens(self) -> Option<Tokens<'a>> {
         match self {
             Self::Receive(tokens) => Some(tokens),
-            Self::Unlimited | Self::Wait(_) => None,
+            Self::Wait(_) => None,
         }
     }
 }
