@@ -1,7 +1,12 @@
 //! Tracked messages are found by their ids, and taken back.
 
+use std::sync::Arc;
+
+use queue_runtime::backend::MemoryBackend;
+use queue_runtime::error::{Operation, Outcome};
+use queue_runtime::request::RequestErrorKind;
 use queue_runtime::service::{Cancelled, Rescheduled, Status};
-use queue_runtime::testing::{self, TestService};
+use queue_runtime::testing::{self, Fault, FaultInjector, TestService, TokioClock};
 use queue_runtime::{Disposition, Message, QueueService, Received, RetryPolicy};
 use queue_tests::{HOUR, SECOND};
 use serde::{Deserialize, Serialize};
@@ -86,6 +91,65 @@ async fn the_status_follows_a_message_to_its_end() {
     assert!(matches!(status().await, Status::Gone));
 }
 
+/// An answer to an order.
+#[derive(Debug, Serialize, Deserialize, Message)]
+struct Receipt {
+    number: u32,
+}
+
+/// Whoever asks is told at once, whether or not a handler runs.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_reply_is_told_of_a_cancel() {
+    let service = testing::service().await;
+    for is_held in [false, true] {
+        let request = service.request(Order { number: 1 }).request_id("r-1");
+        let waits = tokio::spawn(request.reply::<Receipt>().timeout(HOUR).into_future());
+        let orders = service.queue::<Order>().any();
+        let order = loop {
+            sleep(SECOND).await;
+            // The first request creates the queue.
+            let page = orders.browse(None, 1).await;
+            if let Some(order) = page.ok().and_then(|mut page| page.messages.pop()) {
+                break order.body.envelope().expect("an event").id.clone();
+            }
+        };
+        let held = if is_held {
+            service.accept::<Order>().await.expect("accepted")
+        } else {
+            None
+        };
+        service.cancel(&order).await.expect("cancelled");
+        let unanswered = waits.await.expect("no panic").expect_err("no reply");
+        assert!(
+            matches!(unanswered.kind, RequestErrorKind::Cancelled),
+            "{unanswered}"
+        );
+        if let Some(held) = held {
+            let late = held.reply(&Receipt { number: 1 }).await;
+            assert!(late.is_err(), "it is not there any more");
+        }
+    }
+}
+
+/// A cancel that is repeated, because its answer was lost, tells that the message was removed.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_whose_answer_is_lost_is_known() {
+    let memory = Arc::new(MemoryBackend::new(Arc::new(TokioClock::new())));
+    let faults = FaultInjector::new(memory);
+    let service = QueueService::with_backend(Arc::new(faults.clone()));
+    let service = service.clock(Arc::new(TokioClock::new())).connect();
+    let service = service.await.expect("connects");
+    let order = service
+        .submit(Order { number: 1 })
+        .await
+        .expect("submitted");
+    faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
+    let lost = service.cancel(&order.id).await.expect_err("lost");
+    assert_eq!(lost.outcome(), Outcome::Unknown);
+    let again = service.cancel(&order.id).await.expect("cancelled");
+    assert_eq!(again, Cancelled::Before);
+}
+
 /// Tells which order is handled.
 async fn note(sender: mpsc::UnboundedSender<u32>, order: Received<Order>) {
     sender.send(order.number).expect("it is received");
@@ -114,7 +178,9 @@ async fn what_is_cancelled_before_it_is_received_does_not_run() {
         let cancelled = service.cancel(id).await.expect("cancelled");
         assert_eq!(cancelled, Cancelled::Removed);
         let again = service.cancel(id).await.expect("looked for");
-        assert_eq!(again, Cancelled::Gone);
+        assert_eq!(again, Cancelled::Before);
+        let status = service.status(id).await.expect("read");
+        assert!(matches!(status, Status::Cancelled), "{status:?}");
     }
     let mut handled = handled(&service).await;
     let mut numbers = Vec::new();
@@ -160,7 +226,7 @@ async fn a_handler_whose_message_is_cancelled_is_told_and_leaves_no_retry() {
     stop(listener).await;
     assert!(matches!(
         service.status(&order.id).await.expect("read"),
-        Status::Gone
+        Status::Cancelled
     ));
     let poison = service.any_queue("orders-poison").expect("a name");
     assert!(poison.properties().await.is_err(), "nothing is poison");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use queue_core::backend::{
-    Attachments, BackendExt as _, BrowsedMessage, MessageState, Op, PageMark, PopReceipt,
-    PutBackPlace, ReceivedMessage, StorageId,
+    Attachments, BackendExt as _, BrowsedMessage, MessageState, PageMark, PopReceipt, PutBackPlace,
+    ReceivedMessage, StorageId,
 };
 use queue_core::envelope::{AttemptRecord, PoisonRecord};
 use queue_core::internal::{between, rewrite, with_payload};
@@ -12,9 +12,8 @@ use queue_core::wire::{ACCOUNTING_RESERVE, Body, Event, JSON, Payload};
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
 
 use crate::kernel::context::Context;
-use crate::kernel::notify::Announced;
 use crate::kernel::receive::body_unhandled;
-use crate::kernel::send::{check_payload, check_readable, check_size, fit_payload, release};
+use crate::kernel::send::{check_payload, check_readable, check_size, fit_payload};
 use crate::service::AnyQueue;
 
 /// A part of a queue's messages, from [`AnyQueue::browse`].
@@ -233,80 +232,6 @@ impl AnyQueue {
         Ok(messages
             .map(|one| Browsed::new(one, limit, arrived))
             .collect())
-    }
-
-    /// Deletes a message that was browsed, in any state, unless it has changed since: it was received, put back, or its
-    /// consumer has renewed its lease. If the message has changed, browse again. A key that the message
-    /// [holds](crate::send::Submit::unique_until_settled) is released.
-    ///
-    /// A consumer that holds the message is told to stop when it renews its lease; until then, it can complete the
-    /// message, but neither put it back nor complete it with follow-ups.
-    ///
-    /// # Errors
-    /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if the message has
-    /// changed since it was browsed, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the message may or may not have been deleted.
-    pub async fn delete_message(&self, message: &Browsed) -> Result<()> {
-        let delete = || self.delete_held(&message.id, &message.receipt, &message.body);
-        self.context.ask(delete).await
-    }
-
-    /// Deletes a message by a receipt, releases the key that it holds, and announces the next one of its group.
-    pub(super) async fn delete_held(
-        &self,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        body: &Body,
-    ) -> Result<()> {
-        self.delete_with_key(id, receipt, body).await?;
-        let envelope = body.envelope();
-        if envelope.is_some_and(|envelope| envelope.group.is_some()) {
-            let next = Announced::put_back(&self.name, Duration::ZERO);
-            self.context.notifiers.publish([next]);
-        }
-        Ok(())
-    }
-
-    async fn delete_with_key(
-        &self,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        body: &Body,
-    ) -> Result<()> {
-        let backend = &self.context.backend;
-        let envelope = body.envelope();
-        if let Some(swap) = envelope.and_then(|envelope| release(&self.context, envelope)) {
-            let queue = self.name.clone();
-            let swap = Op::Swap {
-                queue: queue.clone(),
-                swap,
-            };
-            let delete = Op::Delete {
-                queue,
-                id: id.clone(),
-                receipt: receipt.clone(),
-                moved: false,
-            };
-            match backend.apply([delete, swap].into_iter().collect()).await {
-                Ok(_) => return Ok(()),
-                // The key is another message's by now, or nobody's, or its record cannot be read.
-                Err(failed)
-                    if failed.index == 1
-                        && matches!(
-                            failed.error.kind(),
-                            ErrorKind::Conflict | ErrorKind::Corrupt
-                        ) =>
-                {
-                    if !failed.completed.is_empty() {
-                        return Ok(());
-                    }
-                }
-                Err(failed) => return Err(failed.error),
-            }
-        }
-        backend.delete(&self.name, id, receipt).await
     }
 }
 

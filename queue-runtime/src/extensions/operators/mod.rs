@@ -1,6 +1,7 @@
 //! What operators do with queues and their messages.
 
 mod browse;
+mod delete;
 mod export;
 mod groups;
 mod pausing;

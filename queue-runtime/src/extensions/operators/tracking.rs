@@ -1,13 +1,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{BackendExt as _, Located, MessageState, PutBackPlace};
+use queue_core::backend::{
+    BackendExt as _, ConditionalPuts, Located, MessageState, PutBackPlace, Swap,
+};
 use queue_core::envelope::PoisonRecord;
+use queue_core::idempotency::WorkKey;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
 
 use super::browse::Browsed;
+use super::delete::Along;
 use crate::kernel::notify::Announced;
+use crate::kernel::send::Unreplied;
+use crate::kernel::settings::DEFAULT_RETENTION;
 use crate::service::{AnyQueue, QueueService};
+
+/// What is recorded of a message that was cancelled.
+const CANCELLED: &str = "cancelled";
 
 /// How often a change looks for a message that is received, put back or moved meanwhile.
 const LOOKS: usize = 10;
@@ -55,7 +64,9 @@ pub enum Status {
         /// Why, and after how many attempts.
         record: PoisonRecord,
     },
-    /// No queue has the message: it was completed, cancelled or deleted, has expired, was not submitted, or is not tracked.
+    /// The message was [cancelled](QueueService::cancel) within the last 7 days, and no queue has it.
+    Cancelled,
+    /// No queue has the message: it was completed or deleted, has expired, was not submitted, or is not tracked.
     Gone,
 }
 
@@ -71,6 +82,8 @@ pub enum Cancelled {
     Revoked,
     /// The message is on a poison queue, and stays there.
     Poison,
+    /// The message was cancelled before, within the last 7 days: also by an earlier try whose answer was lost.
+    Before,
     /// No queue has the message, for one of the reasons of [`Status::Gone`].
     Gone,
 }
@@ -121,7 +134,7 @@ impl QueueService {
     /// assert!(matches!(service.status(&order.id).await?, Status::Delayed { .. }));
     ///
     /// assert_eq!(service.cancel(&order.id).await?, Cancelled::Removed);
-    /// assert!(matches!(service.status(&order.id).await?, Status::Gone));
+    /// assert!(matches!(service.status(&order.id).await?, Status::Cancelled));
     /// # Ok(())
     /// # }
     /// ```
@@ -143,7 +156,11 @@ impl QueueService {
             (is_poison, rank, copy.message.visible_at)
         });
         let Some(Copy { queue, message }) = first else {
-            return Ok(Status::Gone);
+            return Ok(if self.was_cancelled(id).await? {
+                Status::Cancelled
+            } else {
+                Status::Gone
+            });
         };
         if let Some(record) = message.poison().cloned() {
             return Ok(Status::Poison { queue, record });
@@ -163,8 +180,9 @@ impl QueueService {
 
     /// Takes a tracked message back: removes it from its queue, and so all copies of it, unless they are on a poison queue. A
     /// key that the message [holds](crate::send::Submit::unique_until_settled) is released, and its
-    /// [group](crate::send::Submit::group) goes on. Whoever waits for a [reply](QueueService::request) to the message is not
-    /// told. Calling `cancel` again is safe.
+    /// [group](crate::send::Submit::group) goes on. Whoever waits for a [reply](QueueService::request) to the message is
+    /// [told](crate::request::RequestErrorKind::Cancelled). For 7 days, it is recorded that the message was cancelled, except
+    /// with shards on several storages. All of that is one step with the removal. Calling `cancel` again is safe.
     ///
     /// # Errors
     /// The backend's error; [`ErrorKind::Unsupported`] where the storage finds no message by its id, as on Azure.
@@ -181,16 +199,17 @@ impl QueueService {
                 .into_iter()
                 .partition(|copy| copy.message.poison().is_some());
             if copies.is_empty() {
-                let otherwise = if poison.is_empty() {
-                    Cancelled::Gone
-                } else {
-                    Cancelled::Poison
-                };
-                return Ok(done.unwrap_or(otherwise));
+                return Ok(match done {
+                    Some(done) => done,
+                    None if !poison.is_empty() => Cancelled::Poison,
+                    None if self.was_cancelled(id).await? => Cancelled::Before,
+                    None => Cancelled::Gone,
+                });
             }
             for Copy { queue, message } in copies {
                 let queue = AnyQueue::new(Arc::clone(&self.context), queue);
-                match queue.delete_message(&message).await {
+                let along = self.along(id, &message);
+                match queue.delete_browsed(&message, &along).await {
                     Ok(()) if message.state == MessageState::Hidden => {
                         done = Some(Cancelled::Revoked);
                     }
@@ -273,6 +292,28 @@ impl QueueService {
         Err(changes(Operation::Update))
     }
 
+    /// What goes along with the removal of a message that is cancelled.
+    fn along(&self, id: &MessageId, message: &Browsed) -> Along {
+        let context = &self.context;
+        let envelope = message.body.envelope();
+        let conditional_puts = context.backend.capabilities().conditional_puts;
+        Along {
+            notice: envelope.and_then(|request| Unreplied::Cancelled.notice(context, request, &[])),
+            record: (conditional_puts == ConditionalPuts::Supported)
+                .then(|| Swap::new(key(id), CANCELLED, DEFAULT_RETENTION)),
+        }
+    }
+
+    /// Whether it is recorded that a message was cancelled.
+    async fn was_cancelled(&self, id: &MessageId) -> Result<bool> {
+        let Some(store) = self.context.backend.results() else {
+            return Ok(false);
+        };
+        let key = key(id);
+        let found = self.context.ask(|| store.find(&key)).await?;
+        Ok(found.is_some())
+    }
+
     async fn locate(&self, id: &MessageId) -> Result<Vec<Copy>> {
         let context = &self.context;
         let capabilities = context.backend.capabilities();
@@ -287,6 +328,11 @@ impl QueueService {
             });
         Ok(copies.collect())
     }
+}
+
+/// The key of the record that a message was cancelled.
+fn key(id: &MessageId) -> WorkKey {
+    WorkKey::new("cancelled", id.as_str())
 }
 
 fn changes(operation: Operation) -> Error {

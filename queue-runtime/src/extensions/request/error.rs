@@ -154,6 +154,9 @@ pub enum RequestErrorKind {
     /// The message was completed without a reply.
     #[error("the message was completed without a reply")]
     NotReplied,
+    /// The message was [cancelled](crate::QueueService::cancel).
+    #[error("the message was cancelled")]
+    Cancelled,
     /// The reply queue was deleted while the request waited: by another instance, because this instance had not renewed
     /// its lease, or by [`delete_reply_queue`](crate::QueueService::delete_reply_queue).
     #[error("the reply queue of this instance was deleted")]
@@ -169,6 +172,7 @@ impl From<Unreplied> for RequestErrorKind {
     fn from(unreplied: Unreplied) -> Self {
         match unreplied {
             Unreplied::Completed => Self::NotReplied,
+            Unreplied::Cancelled => Self::Cancelled,
             Unreplied::Poisoned {
                 reason,
                 attempts,

@@ -229,6 +229,8 @@ pub(crate) fn time_to_live(message_type: &MessageType) -> TimeToLive {
 pub(crate) enum Unreplied {
     /// The message was completed without a reply.
     Completed,
+    /// The message was cancelled.
+    Cancelled,
     /// The message was moved to the poison queue.
     Poisoned {
         /// The reason, as in a poison record.
@@ -272,7 +274,7 @@ impl Unreplied {
             return None;
         }
         let role = match self {
-            Self::Completed => Role::Handler,
+            Self::Completed | Self::Cancelled => Role::Handler,
             Self::Poisoned { .. } => Role::OnPoison,
         };
         let notice = encode_follow_ups(context, request, &[FollowUp::reply(self)], role, 0);

@@ -73,9 +73,8 @@ pub(crate) async fn run(of: &StatusOf, session: &Session) -> Result<()> {
                 record.attempts
             )
         }
-        _ => {
-            "gone: completed, cancelled, deleted, expired, not submitted, or not tracked".to_owned()
-        }
+        Status::Cancelled => "cancelled within the last 7 days".to_owned(),
+        _ => "gone: completed, deleted, expired, not submitted, or not tracked".to_owned(),
     })
 }
 
@@ -86,6 +85,7 @@ pub(crate) async fn cancel(of: &Cancel, session: &Session) -> Result<()> {
         Cancelled::Revoked => {
             "removed while a consumer held it, or had put it back; a handler is told to stop"
         }
+        Cancelled::Before => "was cancelled before",
         Cancelled::Poison => {
             return Err(not_cancelled(
                 &of.id,

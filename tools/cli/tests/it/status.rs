@@ -57,6 +57,11 @@ async fn a_message_is_found_by_its_id_alone_and_taken_back() {
     let status = storage.out(&["status", id]);
     assert!(status.starts_with("delayed on `reports` until"), "{status}");
     assert_eq!(storage.json(&["cancel", id])[0]["cancelled"], "removed");
-    assert!(storage.out(&["status", id]).starts_with("gone"));
-    storage.run(&["cancel", id]).failed(3, "is not tracked");
+    assert!(storage.out(&["status", id]).starts_with("cancelled"));
+    assert_eq!(storage.json(&["cancel", id])[0]["cancelled"], "before");
+    let unknown = "01990c5f-02b3-7ad1-8d19-93d2a1f0c7e4";
+    assert!(storage.out(&["status", unknown]).starts_with("gone"));
+    storage
+        .run(&["cancel", unknown])
+        .failed(3, "is not tracked");
 }

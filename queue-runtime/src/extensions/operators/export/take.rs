@@ -11,6 +11,7 @@ use queue_core::{Error, ErrorKind, Outcome, Result};
 use serde::Serialize;
 
 use super::super::browse::hand_back;
+use super::super::delete::Along;
 use super::{Copied, ExportedMessage, Left};
 use crate::kernel::notify::Announced;
 use crate::kernel::repeat::Repeats;
@@ -214,9 +215,12 @@ impl Taken {
             Repeats::until(self.leased_until, &context.storage_retry, &*context.clock);
         let (mut unanswered, mut seen) = (false, progress.done.load(Ordering::Relaxed));
         while !progress.is_stopped.load(Ordering::Relaxed) {
-            let deleted =
-                self.queue
-                    .delete_held(&held.message.id, &held.message.receipt, &held.body);
+            let deleted = self.queue.delete_held(
+                &held.message.id,
+                &held.message.receipt,
+                &held.body,
+                Along::default(),
+            );
             let error = match deleted.await {
                 Ok(()) => {
                     progress.done.fetch_add(1, Ordering::Relaxed);
