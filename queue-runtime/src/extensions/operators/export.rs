@@ -1,6 +1,7 @@
 //! Messages outside of their queues: copied or taken from one, kept as text, and put back.
 
 mod file;
+mod seen;
 mod take;
 
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
 use crate::kernel::repeat::Repeats;
 use crate::service::AnyQueue;
+
+use self::seen::Seen;
 
 pub use self::file::ExportFile;
 pub use self::take::{DeleteError, Taken, TakenOff};
@@ -61,6 +64,8 @@ pub struct ExportedMessage {
     base64: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     attachment: Option<String>,
+    #[serde(skip)]
+    seen: Option<Box<Seen>>,
 }
 
 debug_fields!(ExportedMessage {
@@ -78,6 +83,8 @@ pub struct ExportedPage {
     pub messages: Vec<ExportedMessage>,
     /// The messages that could not be copied.
     pub left: Vec<Left>,
+    /// The storage's time.
+    pub now: Timestamp,
     /// Where the next page starts. `None` after the last page.
     pub next: Option<PageMark>,
 }
@@ -144,12 +151,21 @@ impl AnyQueue {
         let mut exported = ExportedPage {
             messages: Vec::with_capacity(page.messages.len()),
             left: Vec::new(),
+            now: page.now,
             next: page.next,
         };
         for message in page.messages {
-            let id = message.id.clone();
+            let (id, receipt, state) = (message.id.clone(), message.receipt.clone(), message.state);
             match self.exported(message, page.now).await? {
-                Copied::Whole(message, _) => exported.messages.push(*message),
+                Copied::Whole(mut message, body) => {
+                    message.seen = Some(Box::new(Seen {
+                        id,
+                        receipt,
+                        state,
+                        body,
+                    }));
+                    exported.messages.push(*message);
+                }
                 Copied::Left(problem) => exported.left.push(Left::new(id, problem)),
                 Copied::Gone => {}
             }
@@ -176,6 +192,7 @@ impl AnyQueue {
             text: None,
             base64: None,
             attachment: None,
+            seen: None,
         };
         let stored = match &body {
             Body::Event(event) => {

@@ -3,8 +3,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use queue_runtime::AnyQueue;
+use queue_runtime::error::Outcome;
+use queue_runtime::internal::parse_duration;
 use queue_runtime::service::{ExportFile, ExportedMessage, Left, TakenOff};
+use queue_runtime::{AnyQueue, Timestamp};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -35,6 +37,11 @@ pub(crate) struct Export {
     #[arg(long = "move")]
     moves: bool,
 
+    /// Only messages that were put on this queue at least this long ago, such as `30d`: on a poison queue, those that were
+    /// given up then. With --move, those that a consumer holds are left. Not on Azure.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    older_than: Option<Duration>,
+
     /// Add to a file that an earlier call has written. A torn last line is cut off: the message of that line is still
     /// on the queue.
     #[arg(long)]
@@ -59,7 +66,11 @@ pub(crate) async fn run(export: &Export, session: &Session) -> Result<()> {
     loop {
         let exported = queue.export(from.as_ref(), page.messages).await;
         let exported = exported.map_err(|error| without_browsing(error.into()));
-        let written = exported.and_then(|page| Ok((target.write(&page.messages)?, page)));
+        let written = exported.and_then(|mut page| {
+            let now = page.now;
+            page.messages.retain(|message| export.takes(message, now));
+            Ok((target.write(&page.messages)?, page))
+        });
         let (bytes, exported) =
             written.map_err(|failure| failure.after_part(copied, "message", "copied"))?;
         page.adapt(bytes);
@@ -83,16 +94,22 @@ async fn moving(export: &Export, queue: &AnyQueue, total: usize, session: &Sessi
         return Err(Failure::usage(text));
     }
     let name = queue.name();
-    let about = count(total, "message");
     let file = export.file.display();
-    session.confirm(&format!(
-        "Move about {about} of queue `{name}` to `{file}`?"
-    ))?;
+    session.confirm(&match export.older_than {
+        Some(_) => format!("Move the older messages of queue `{name}` to `{file}`?"),
+        None => {
+            let about = count(total, "message");
+            format!("Move about {about} of queue `{name}` to `{file}`?")
+        }
+    })?;
     let mut target = Target::open(export)?;
     let bar = Bar::new("moving", Some(total));
     let mut batch = Portion::new(session);
     let mut moved = Moved::default();
-    let ended = move_all(queue, &mut target, &mut batch, &mut moved, &bar).await;
+    let ended = match export.older_than {
+        Some(_) => move_older(export, queue, &mut target, &mut batch, &mut moved, &bar).await,
+        None => move_all(queue, &mut target, &mut batch, &mut moved, &bar).await,
+    };
     drop(bar);
     let ended = match moved.off.deleted + moved.unknown {
         0 => ended,
@@ -103,7 +120,7 @@ async fn moving(export: &Export, queue: &AnyQueue, total: usize, session: &Sessi
     ended.map_err(|failure| failure.after_part(deleted, "message", "moved"))?;
     reported?;
     let rest = queue.properties().await?.approximate_count;
-    if rest > 0 {
+    if rest > 0 && export.older_than.is_none() {
         note(format!(
             "about {} stay on queue `{name}`: delayed, held by a consumer, or put meanwhile",
             count(rest, "message")
@@ -157,6 +174,50 @@ async fn move_all(
         if let Some(error) = failed {
             moved.unknown = error.unknown;
             return Err(error.into());
+        }
+    }
+}
+
+impl Export {
+    /// Whether a message is old enough.
+    fn takes(&self, message: &ExportedMessage, now: Timestamp) -> bool {
+        self.older_than
+            .is_none_or(|age| message.is_older_than(age, now))
+    }
+}
+
+/// Moves the messages that are old enough, which no receive selects.
+async fn move_older(
+    export: &Export,
+    queue: &AnyQueue,
+    target: &mut Target,
+    batch: &mut Portion,
+    moved: &mut Moved,
+    bar: &Bar,
+) -> Result<()> {
+    let mut from = None;
+    loop {
+        let exported = queue.export(from.as_ref(), batch.messages).await?;
+        let mut messages = exported.messages;
+        messages.retain(|message| export.takes(message, exported.now) && !message.was_hidden());
+        moved.left.extend(exported.left);
+        let bytes = target.write(&messages)?;
+        target.keep()?;
+        batch.adapt(bytes);
+        for message in &messages {
+            match queue.delete_exported(message).await {
+                Ok(()) => moved.off.deleted += 1,
+                Err(error) if error.is_lease_gone() => moved.off.lost += 1,
+                Err(error) => {
+                    moved.unknown = usize::from(error.outcome() == Outcome::Unknown);
+                    return Err(error.into());
+                }
+            }
+            bar.add(1);
+        }
+        from = exported.next;
+        if from.is_none() {
+            return Ok(());
         }
     }
 }

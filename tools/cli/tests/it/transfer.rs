@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use queue_tests::orders::ShopOrder;
 use serde_json::Value;
 
 use crate::support::Storage;
@@ -126,4 +127,50 @@ async fn a_torn_last_line_is_left_out_and_a_broken_one_is_named() {
     ran.failed(6, "line 4: not a message");
     assert!(ran.error.contains("--from-line 4, or 5"), "{ran:?}");
     assert_eq!(third.messages("orders"), 3);
+}
+
+/// What is young, or held, stays; so does the rest of the queue's order.
+#[tokio::test]
+async fn what_is_older_is_moved_alone() {
+    let storage = Storage::new();
+    storage.submit(0..40).await;
+    let service = storage.service().await;
+    let held = service.accept::<ShopOrder>().await.expect("no error");
+    let path = storage.path("old.jsonl");
+    let file = path.to_str().expect("text");
+    let older = |age: &'static str| {
+        [
+            "export",
+            "orders",
+            file,
+            "--move",
+            "--append",
+            "--yes",
+            "--older-than",
+            age,
+        ]
+    };
+    assert!(storage.out(&older("1h")).starts_with("moved 0 messages"));
+    assert_eq!(storage.messages("orders"), 40);
+    assert_eq!(storage.out(&["export", "orders", "--older-than", "1h"]), "");
+    let copied = storage.out(&["export", "orders", "--older-than", "0s"]);
+    assert_eq!(lines(&copied).len(), 40);
+
+    storage
+        .run(&[
+            "export",
+            "orders",
+            file,
+            "--move",
+            "--append",
+            "--older-than",
+            "0s",
+        ])
+        .failed(5, "Move the older messages of queue `orders`");
+    storage.out(&older("0s"));
+    assert_eq!(storage.messages("orders"), 1);
+    let moved = fs::read_to_string(&path).expect("read");
+    assert_eq!(lines(&moved).len(), 39);
+    let held = held.expect("it was visible");
+    held.complete().await.expect("it was not touched");
 }
