@@ -48,7 +48,7 @@ pub(super) struct QueueRate {
 #[derive(Debug)]
 struct Bucket {
     value: Bytes,
-    /// When the bucket is full, or somewhat before, on the monotonic clock.
+    /// When the bucket is full at the latest, on the monotonic clock.
     full_at: Duration,
 }
 
