@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::error::{Operation, Outcome};
+use queue_runtime::payloads::MemoryPayloads;
 use queue_runtime::request::RequestErrorKind;
 use queue_runtime::service::{Cancelled, Rescheduled, Status};
 use queue_runtime::testing::{self, Fault, FaultInjector, TestService, TokioClock};
-use queue_runtime::{Disposition, Message, QueueService, Received, RetryPolicy};
+use queue_runtime::{Disposition, ErrorKind, Message, QueueService, Received, RetryPolicy};
 use queue_tests::{HOUR, SECOND};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -129,6 +130,35 @@ async fn who_waits_for_a_reply_is_told_of_a_cancel() {
             assert!(late.is_err(), "it is not there any more");
         }
     }
+}
+
+/// Where operations are carried out one by one, nobody is told of a removal that is refused.
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_not_told_of_a_cancel_that_fails() {
+    let clock = Arc::new(TokioClock::new());
+    let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock.clone())));
+    let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock);
+    let service = service.payloads(Arc::new(MemoryPayloads::new()));
+    let service = service.on_current_runtime().connect();
+    let service = service.await.expect("connects");
+    let request = service.request(Order { number: 1 }).request_id("r-1");
+    let waits = tokio::spawn(request.reply::<Receipt>().timeout(HOUR).into_future());
+    let held = loop {
+        sleep(SECOND).await;
+        if let Ok(Some(held)) = service.accept::<Order>().await {
+            break held;
+        }
+    };
+    for operation in [Operation::Delete, Operation::Apply] {
+        faults.fail_every(operation, Fault::Refused(ErrorKind::Denied));
+    }
+    let id = held.envelope().id.clone();
+    let refused = service.cancel(&id).await.expect_err("refused");
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    faults.heal();
+    held.reply(&Receipt { number: 1 }).await.expect("replied");
+    let receipt = waits.await.expect("no panic").expect("a reply");
+    assert_eq!(receipt.number, 1);
 }
 
 /// A cancel that is repeated, because its answer was lost, tells that the message was removed.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::backend::{BackendExt as _, NewMessage, Op, PopReceipt, StorageId, Swap};
 use queue_core::wire::Body;
-use queue_core::{ErrorKind, QueueName, Result};
+use queue_core::{Error, ErrorKind, Outcome, QueueName, Result, RetryAdvice};
 
 use super::browse::Browsed;
 use crate::kernel::notify::Announced;
@@ -14,7 +14,7 @@ use crate::service::AnyQueue;
 /// What goes along with a deletion.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Along {
-    /// What is put, unless its reply queue is gone.
+    /// What is put, unless the storage refuses it.
     pub(super) notice: Option<(QueueName, NewMessage)>,
     /// What is recorded, unless something else is.
     pub(super) record: Option<Swap>,
@@ -63,63 +63,66 @@ impl AnyQueue {
         Ok(())
     }
 
+    /// The deletion comes first: where operations are carried out in order, nobody is told of a removal that is then refused.
     async fn delete_along(
         &self,
         id: &StorageId,
         receipt: &PopReceipt,
         body: &Body,
-        Along {
-            mut notice,
-            mut record,
-        }: Along,
+        along: Along,
     ) -> Result<()> {
         let backend = &self.context.backend;
-        let envelope = body.envelope();
-        let mut release = envelope.and_then(|envelope| release(&self.context, envelope));
-        loop {
-            let put = notice
-                .clone()
-                .map(|(queue, message)| Op::Put { queue, message });
-            let delete = Op::Delete {
-                queue: self.name.clone(),
-                id: id.clone(),
-                receipt: receipt.clone(),
-                moved: false,
+        let release = body
+            .envelope()
+            .and_then(|envelope| release(&self.context, envelope));
+        let delete = Op::Delete {
+            queue: self.name.clone(),
+            id: id.clone(),
+            receipt: receipt.clone(),
+            moved: false,
+        };
+        let swaps = release.into_iter().chain(along.record);
+        let swaps = swaps.map(|swap| Op::Swap {
+            queue: self.name.clone(),
+            swap,
+        });
+        let notice = along
+            .notice
+            .map(|(queue, message)| Op::Put { queue, message });
+        let mut ops: Vec<Op> = [delete].into_iter().chain(swaps).chain(notice).collect();
+        if ops.len() == 1 {
+            return backend.delete(&self.name, id, receipt).await;
+        }
+        let mut is_deleted = false;
+        while !ops.is_empty() {
+            let Err(failed) = backend.apply(ops.clone().into()).await else {
+                break;
             };
-            let deletes_at = usize::from(put.is_some());
-            let swaps = release.iter().chain(&record).map(|swap| Op::Swap {
-                queue: self.name.clone(),
-                swap: swap.clone(),
-            });
-            let ops: Vec<Op> = put.into_iter().chain([delete]).chain(swaps).collect();
-            if ops.len() == 1 {
-                return backend.delete(&self.name, id, receipt).await;
-            }
-            let failed = match backend.apply(ops.into()).await {
-                Ok(_) => {
-                    let notifiers = &self.context.notifiers;
-                    notifiers.publish(Announced::of_puts(notice.as_slice()));
-                    return Ok(());
-                }
-                Err(failed) => failed,
-            };
-            let is_of_record = matches!(
-                failed.error.kind(),
-                ErrorKind::Conflict | ErrorKind::Corrupt
-            );
-            if failed.index < deletes_at && failed.error.is_queue_gone() {
-                notice = None;
-            } else if failed.index > deletes_at && is_of_record {
-                // The key is another message's by now, or nobody's, or what is recorded cannot be read.
-                if failed.completed.len() > deletes_at {
-                    return Ok(());
-                }
-                if failed.index > deletes_at + 1 || release.take().is_none() {
-                    record = None;
-                }
-            } else {
+            let at = failed.index;
+            let goes_along = is_deleted || at > 0;
+            if !goes_along || !can_do_without(&ops[at], &failed.error) {
                 return Err(failed.error);
             }
+            ops.remove(at);
+            if !failed.completed.is_empty() {
+                is_deleted = true;
+                ops.drain(..at);
+            }
         }
+        self.context.notifiers.publish(Announced::puts_of(&ops));
+        Ok(())
     }
+}
+
+/// Whether a deletion goes on without an operation that has failed beside it.
+fn can_do_without(op: &Op, error: &Error) -> bool {
+    if let Op::Swap { .. } = op {
+        // The key is another message's by now, or nobody's, or what is recorded cannot be read.
+        return matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Corrupt);
+    }
+    let is_refused = error.retry() == RetryAdvice::Permanent && error.outcome() == Outcome::NotDone;
+    if is_refused && !error.is_queue_gone() {
+        tracing::warn!(%error, "failed to tell the sender of a request that the message was cancelled");
+    }
+    is_refused || error.is_queue_gone()
 }

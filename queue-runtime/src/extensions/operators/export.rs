@@ -1,7 +1,7 @@
 //! Messages outside of their queues: copied or taken from one, kept as text, and put back.
 
+mod copied_from;
 mod file;
-mod seen;
 mod take;
 
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::kernel::notify::Announced;
 use crate::kernel::repeat::Repeats;
 use crate::service::AnyQueue;
 
-use self::seen::Seen;
+use self::copied_from::CopiedFrom;
 
 pub use self::file::ExportFile;
 pub use self::take::{DeleteError, Taken, TakenOff};
@@ -65,7 +65,7 @@ pub struct ExportedMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     attachment: Option<String>,
     #[serde(skip)]
-    seen: Option<Box<Seen>>,
+    seen: Option<Box<CopiedFrom>>,
 }
 
 debug_fields!(ExportedMessage {
@@ -158,7 +158,7 @@ impl AnyQueue {
             let (id, receipt, state) = (message.id.clone(), message.receipt.clone(), message.state);
             match self.exported(message, page.now).await? {
                 Copied::Whole(mut message, body) => {
-                    message.seen = Some(Box::new(Seen {
+                    message.seen = Some(Box::new(CopiedFrom {
                         id,
                         receipt,
                         state,

@@ -40,13 +40,13 @@ pub(super) struct QueueRate {
     /// Tokens that were taken and not used.
     kept: Mutex<usize>,
     /// What is known of the bucket. Held by the task that takes tokens.
-    bucket: TurnMutex<Option<Bucket>>,
+    level: TurnMutex<Option<Level>>,
     has_warned: AtomicBool,
 }
 
 /// What was recorded when the bucket was last seen.
 #[derive(Debug)]
-struct Bucket {
+struct Level {
     value: Bytes,
     /// When the bucket is full at the latest, on the monotonic clock.
     full_at: Duration,
@@ -87,7 +87,7 @@ impl QueueRate {
             }
             return Ok(None);
         };
-        let mut bucket = self.bucket.lock().await;
+        let mut bucket = self.level.lock().await;
         if *self.kept.hold() == 0
             && let Some(pause) = self.take_chunk(core, &store, rate, &mut bucket).await?
         {
@@ -105,7 +105,7 @@ impl QueueRate {
         core: &Core,
         store: &Arc<dyn ResultStore>,
         rate: &Rate,
-        bucket: &mut Option<Bucket>,
+        bucket: &mut Option<Level>,
     ) -> Result<Option<Duration>> {
         let now = || core.context.clock.monotonic();
         let chunk = rate.chunk();
@@ -137,7 +137,7 @@ impl QueueRate {
                 None => swap,
             };
             let found = core.context.ask(|| store.swap(&swap)).await?;
-            let seen = |value, left| Bucket {
+            let seen = |value, left| Level {
                 value,
                 full_at: now().saturating_add(left),
             };

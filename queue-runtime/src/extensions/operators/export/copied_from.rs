@@ -13,7 +13,7 @@ use crate::service::AnyQueue;
 
 /// What was seen of a message when it was copied.
 #[derive(Clone)]
-pub(super) struct Seen {
+pub(super) struct CopiedFrom {
     pub(super) id: StorageId,
     pub(super) receipt: PopReceipt,
     pub(super) state: MessageState,
