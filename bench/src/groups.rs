@@ -3,24 +3,27 @@
 
 use std::time::Instant;
 
-use queue_runtime::{Message, QueueService, Received};
+use queue_runtime::{Message, Queue, QueueService, Received};
 use queue_tests::postgres::PostgresServer;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::report::{Table, in_turn};
 use crate::sqlite::Synchronous;
+use crate::tasks::{all_of, rate, side_by_side};
 use crate::{Options, Outcome, ours, runtime};
 
 const NONE: &str = "without groups";
 const MANY: &str = "10,000 groups";
 const FEW: &str = "100 groups";
 const TURNS: &str = "100 groups, four at once";
+const LOOPS: &str = "100 queues, a loop for each";
 const TRACKED: &str = "tracked, without groups";
-const SIDES: [&str; 5] = [NONE, MANY, FEW, TURNS, TRACKED];
+const SIDES: [&str; 6] = [NONE, MANY, FEW, TURNS, LOOPS, TRACKED];
 
 const MESSAGES: u32 = 100_000;
 const BATCH: u32 = 500;
+const LANES: u32 = 100;
 const IN_FLIGHT: usize = 64;
 
 /// The messages of one group that wait while those of other groups are measured.
@@ -89,7 +92,7 @@ fn entry(side: &str, number: u32) -> Entry {
             number,
         },
         _ => Entry::Of {
-            group: number % 100,
+            group: number % LANES,
             number,
         },
     }
@@ -102,6 +105,9 @@ async fn rates(url: &str, messages: u32, side: &str) -> Outcome<[f64; 2]> {
         let queue = service.queue::<Entry>().any();
         queue.create().await?;
         queue.set_group_limit("4".parse()?).await?;
+    }
+    if side == LOOPS {
+        return rates_of_loops(&service, messages).await;
     }
     if side == TRACKED {
         return rates_of(&service, messages, |number| TrackedEntry { number }).await;
@@ -125,6 +131,38 @@ async fn rates_of<M: Message + Sync>(
         service.listener(handler).max_in_flight(IN_FLIGHT).start()
     });
     Ok([submitted, handled.await?])
+}
+
+/// What keeps the order of each group without groups: a queue for each, and a loop that handles one message after the other.
+async fn rates_of_loops(service: &QueueService, messages: u32) -> Outcome<[f64; 2]> {
+    let queues =
+        (0..LANES).map(|lane| service.queue_named::<Entry>(format!("entries-{lane}").as_str()));
+    let queues: Vec<Queue<Entry>> = queues.collect::<Result<_, _>>()?;
+    let started = Instant::now();
+    for first in (0..messages).step_by((LANES * BATCH) as usize) {
+        for queue in &queues {
+            let numbers = first..messages.min(first + LANES * BATCH);
+            let numbers = numbers.step_by(LANES as usize);
+            queue
+                .submit_all(numbers.map(|number| Entry::Alone { number }))
+                .await?;
+        }
+    }
+    let submitted = rate(messages, started);
+    let started = Instant::now();
+    let mut queues = queues.into_iter();
+    let taken = side_by_side(LANES, |_| {
+        let queue = queues.next().expect("one for each");
+        async move {
+            let mut taken = 0;
+            while let Some(delivery) = queue.accept().await? {
+                delivery.complete().await?;
+                taken += 1;
+            }
+            Ok(taken)
+        }
+    });
+    Ok([submitted, all_of(messages, taken.await?, started)?])
 }
 
 async fn submit<M: Message + Sync>(

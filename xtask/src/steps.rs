@@ -153,9 +153,9 @@ pub(crate) const TEST: &[Step] = &[
         "--ignored postgresql",
     )),
     waiting(
-        "the mosaic and the command line over PostgreSQL",
+        "the mosaic, the ledger and the command line over PostgreSQL",
         Need::Postgres,
-        &["mosaic-postgres", "queue-cli-postgres"],
+        &["mosaic-postgres", "queue-cli-postgres", "ledger-postgres"],
         "",
     ),
     long(waiting(

@@ -112,7 +112,7 @@ impl PostgresBuilder {
         let server = Server::new(config, encryption, pooling, schema);
         let listened = listen.map(|config| server.at(config));
         let server = Arc::new(server);
-        let mut link = Link::new(Arc::clone(&server));
+        let mut link = Link::for_settlements(Arc::clone(&server));
         let opened = link.session().await;
         let session = opened.map_err(|failure| failure.into_error(Operation::Open, None))?;
         migrate(session.client(), server.schema()).await?;
@@ -122,9 +122,9 @@ impl PostgresBuilder {
             server.set_store(store);
         }
         let marks = Marks::default();
-        let second = Link::new(Arc::clone(&server));
+        let second = Link::for_settlements(Arc::clone(&server));
         let writer = Writer::start(link, Some(second), &marks);
-        let bulk = Writer::start(Link::new(Arc::clone(&server)), None, &marks);
+        let bulk = Writer::start(Link::for_settlements(Arc::clone(&server)), None, &marks);
         let reader = Asker::start(Link::new(Arc::clone(&server)));
         let forgotten = Forgotten::default();
         upkeep::start(&reader, forgotten.clone());

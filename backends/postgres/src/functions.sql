@@ -1,12 +1,12 @@
 -- What an application executes in its own transactions. A refusal is an answer, because an error would end the
 -- transaction. Each function sets what it needs: the session is the application's.
 
-CREATE FUNCTION refusal(kind text, queue text, detail text) RETURNS jsonb LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION refusal(kind text, queue text, detail text) RETURNS jsonb LANGUAGE sql IMMUTABLE
     AS $$ SELECT jsonb_build_object('refused', kind, 'queue', queue, 'detail', detail) $$;
 
 -- Whether a transaction has not ended. A number that was not given yet is that of a transaction on another server, which
 -- this one took the place of.
-CREATE FUNCTION is_open(transaction text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION is_open(transaction text) RETURNS boolean LANGUAGE plpgsql AS $$
     BEGIN
         RETURN coalesce(pg_xact_status(transaction::xid8) = 'in progress', false);
     EXCEPTION WHEN invalid_parameter_value THEN
@@ -14,7 +14,7 @@ CREATE FUNCTION is_open(transaction text) RETURNS boolean LANGUAGE plpgsql AS $$
     END $$;
 
 -- Locks the key of a record until the end of the transaction, or gives up after half a second.
-CREATE FUNCTION lock_record(scope bytea, key bytea) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lock_record(scope bytea, key bytea) RETURNS boolean LANGUAGE plpgsql AS $$
     BEGIN
         FOR attempt IN 1..50 LOOP
             IF pg_try_advisory_xact_lock({lock_of_record}) THEN
@@ -30,7 +30,7 @@ CREATE FUNCTION lock_record(scope bytea, key bytea) RETURNS boolean LANGUAGE plp
 -- request: store, transaction, latest, puts: [{queue, delay, lifetime, group, tracked, is_reply}], completion: {queue, seq, nonce,
 -- dequeue_count, visibility, token, item, of, finish: {scope, key, owner, lasts, value}, release: {scope, key, value}}.
 -- Times are microseconds, and bytes are hexadecimal. Bodies and attachments are those of the puts.
-CREATE FUNCTION write_within(request jsonb, bodies bytea[], attachments bytea[]) RETURNS jsonb LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION write_within(request jsonb, bodies bytea[], attachments bytea[]) RETURNS jsonb LANGUAGE plpgsql
     SET search_path = {schema}, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
     SET lock_timeout = '500ms'
@@ -176,7 +176,7 @@ END $$;
 
 -- Submits a message from SQL, such as a trigger's, in the transaction that is open. Returns the id of the message. Creates
 -- the queue if it is missing. What is wrong is an error, so that nothing is lost.
-CREATE FUNCTION submit(
+CREATE OR REPLACE FUNCTION submit(
     queue text, kind text, payload jsonb, delay interval DEFAULT '0', request_id text DEFAULT NULL, version integer DEFAULT 1,
     "group" text DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
@@ -228,3 +228,11 @@ BEGIN
         'messages', 1, 'bytes', octet_length(event), 'visible_in_ms', (wait + 999) / 1000)::text);
     RETURN id;
 END $$;
+
+CREATE OR REPLACE FUNCTION leave_attachment() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO {schema}.left_behind VALUES (OLD.attachment);
+        RETURN NULL;
+    END $$;
+CREATE OR REPLACE TRIGGER leave_attachment AFTER DELETE ON messages FOR EACH ROW WHEN (OLD.attachment IS NOT NULL)
+    EXECUTE FUNCTION leave_attachment();

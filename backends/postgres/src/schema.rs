@@ -4,6 +4,7 @@ use queue_core::backend::MAX_GROUP;
 use queue_core::store_clock::BEHIND;
 use queue_core::{Error, Result};
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::attachments::PART;
@@ -11,14 +12,24 @@ use crate::fitness::{opening, read, unfit};
 use crate::messages::{IN_TURNS, PUT_ALL};
 use crate::records::LOCK_OF_RECORD;
 
-/// The version of the tables.
-const VERSION: i32 = 2;
+/// The version of the tables, and the oldest version of a program's own tables with which it can use these.
+const VERSION: i32 = 3;
+const READABLE_SINCE: i32 = 2;
+
+/// What takes tables from a version to the next one, besides the functions, which are replaced.
+const MIGRATIONS: &[(i32, &str)] = &[(
+    2,
+    "ALTER TABLE version ADD COLUMN readable_since integer NOT NULL DEFAULT 2",
+)];
 
 /// How long opening waits for another process that creates or migrates the tables.
 const LOCK_TIMEOUT: &str = "30s";
 
 /// The tables, in the schema that is set.
 const TABLES: &str = include_str!("tables.sql");
+
+/// The functions by which messages of groups come to their turns.
+const GROUPS: &str = include_str!("groups.sql");
 
 /// The functions for transactions of applications.
 const FUNCTIONS: &str = include_str!("functions.sql");
@@ -58,16 +69,7 @@ async fn migrate_locked(client: &Client, schema: &str) -> Result<()> {
     let (exists, has_version, has_tables): (bool, bool, bool) =
         (read(row, 0)?, read(row, 1)?, read(row, 2)?);
     if has_version {
-        let find = format!("SELECT version FROM \"{schema}\".version");
-        let rows = client.query_typed(&find, &[]).await.map_err(opening)?;
-        let version: Option<i32> = rows.first().map(|row| read(row, 0)).transpose()?;
-        return match version {
-            Some(VERSION) => Ok(()),
-            Some(other) => Err(unfit(format!(
-                "the tables in the schema `{schema}` have version {other}; this release reads version {VERSION}"
-            ))),
-            None => Err(not_ours(schema)),
-        };
+        return use_or_migrate(client, schema).await;
     }
     if has_tables {
         return Err(not_ours(schema));
@@ -78,6 +80,42 @@ async fn migrate_locked(client: &Client, schema: &str) -> Result<()> {
     }
     let create = format!("SET LOCAL search_path = \"{schema}\"; {}", tables(schema));
     client.batch_execute(&create).await.map_err(opening)
+}
+
+/// Migrates tables of an earlier version. Those of a later one are used as they are, if they can be.
+async fn use_or_migrate(client: &Client, schema: &str) -> Result<()> {
+    let find = format!(
+        "SELECT version, (to_jsonb(own) ->> 'readable_since')::integer FROM \"{schema}\".version own"
+    );
+    let rows = client.query_typed(&find, &[]).await.map_err(opening)?;
+    let row = rows.first().ok_or_else(|| not_ours(schema))?;
+    let (version, readable_since): (i32, Option<i32>) = (read(row, 0)?, read(row, 1)?);
+    let steps = MIGRATIONS.iter().filter(|(from, _)| *from >= version);
+    let steps: Vec<&str> = steps.map(|(_, step)| *step).collect();
+    if version == VERSION
+        || version > VERSION && readable_since.is_some_and(|since| since <= VERSION)
+    {
+        return Ok(());
+    }
+    if version > VERSION || steps.len() != usize::try_from(VERSION - version).unwrap_or(0) {
+        return Err(unfit(format!(
+            "the tables in the schema `{schema}` have version {version}; this release reads version {VERSION}"
+        )));
+    }
+    let migrate = format!(
+        "SET LOCAL search_path = \"{schema}\"; {}; {} UPDATE version SET version = {VERSION}, readable_since = {READABLE_SINCE};",
+        steps.join(";"),
+        filled_in(&functions(), schema),
+    );
+    client.batch_execute(&migrate).await.map_err(|error| {
+        if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+            return unfit(format!(
+                "the tables in the schema `{schema}` have version {version}, and this user may not migrate them to \
+                 version {VERSION}: open them once as their owner, for example by `queues list`"
+            ));
+        }
+        opening(error)
+    })
 }
 
 /// Has the fence numbers go on from the time, after those that were given before these tables took the place of others.
@@ -108,21 +146,28 @@ pub(crate) fn script(schema: &str, role: Option<&str>) -> String {
 
 /// Returns the statements that create everything, in the schema that is set.
 fn tables(schema: &str) -> String {
+    let version = format!("INSERT INTO version VALUES ({VERSION});");
+    filled_in(&format!("{TABLES}\n{}\n{version}", functions()), schema)
+}
+
+/// Returns the statements that create or replace the functions and triggers, in the schema that is set.
+fn functions() -> String {
     let put_all = format!(
-        "CREATE FUNCTION put_all(bigint, text[], bytea[], bigint[], bigint[], text[], text[]) RETURNS TABLE (
+        "CREATE OR REPLACE FUNCTION put_all(bigint, text[], bytea[], bigint[], bigint[], text[], text[]) RETURNS TABLE (
             now bigint, is_put boolean, seq bigint, nonce uuid, visible_at bigint, expires_at bigint
         ) LANGUAGE sql AS $put_all${PUT_ALL}$put_all$;"
     );
-    let functions = FUNCTIONS
-        .replace("{lock_of_record}", LOCK_OF_RECORD)
-        .replace("{part}", &PART.to_string());
-    let all = format!("{TABLES}\n{put_all}\n{functions}");
-    let version = format!("INSERT INTO version VALUES ({VERSION});");
-    all.replace("{schema}", schema)
+    format!("{GROUPS}\n{put_all}\n{FUNCTIONS}")
+}
+
+fn filled_in(sql: &str, schema: &str) -> String {
+    sql.replace("{lock_of_record}", LOCK_OF_RECORD)
+        .replace("{part}", &PART.to_string())
+        .replace("{schema}", schema)
+        .replace("{readable_since}", &READABLE_SINCE.to_string())
         .replace("{in_turns}", &IN_TURNS.to_string())
         .replace("{behind}", &BEHIND.to_string())
         .replace("{longest_group}", &MAX_GROUP.to_string())
-        + &version
 }
 
 fn not_ours(schema: &str) -> Error {

@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::failure::{Failure, Result};
 use crate::fitness::{judge, question};
 use crate::options::Encryption;
-use crate::settings::{Pooling, Setting, Span, of_application, of_engine};
+use crate::settings::{OF_SETTLEMENTS, Pooling, Setting, Span, of_application, of_engine};
 use crate::values::Parameter;
 
 /// How long an answer is waited for: a server that hangs keeps its connections. No statement takes that long, but a commit
@@ -76,6 +76,8 @@ pub(crate) struct Session {
 /// A connection that is made when it is needed.
 pub(crate) struct Link {
     server: Arc<Server>,
+    /// What is set besides what every session of the engine has.
+    also: &'static [Setting],
     session: Option<Session>,
 }
 
@@ -236,7 +238,16 @@ impl Link {
     pub(crate) fn new(server: Arc<Server>) -> Self {
         Self {
             server,
+            also: &[],
             session: None,
+        }
+    }
+
+    /// A connection for settlements.
+    pub(crate) fn for_settlements(server: Arc<Server>) -> Self {
+        Self {
+            also: OF_SETTLEMENTS,
+            ..Self::new(server)
         }
     }
 
@@ -244,7 +255,8 @@ impl Link {
     pub(crate) async fn session(&mut self) -> Result<&mut Session> {
         if self.session.as_ref().is_none_or(Session::is_over) {
             self.session = None;
-            let opened = Session::open(Arc::clone(&self.server), Box::new(|_| {}), &[]).await?;
+            let opened =
+                Session::open(Arc::clone(&self.server), Box::new(|_| {}), self.also).await?;
             self.session = Some(opened);
         }
         Ok(self.session.as_mut().expect("it was opened"))

@@ -55,6 +55,9 @@ const OF_ENGINE_CONNECTION: &[Setting] = &[
     ("idle_session_timeout", "0"),
 ];
 
+/// A settlement makes the next message of a group visible itself; the trigger on deletions leaves it to that.
+pub(crate) const OF_SETTLEMENTS: &[Setting] = &[("queues.next_of_group", "settled")];
+
 /// Returns what the engine sets for its statements, on the tables of a schema.
 pub(crate) fn of_engine(schema: &str, also: &[Setting], span: Span) -> String {
     let of_connection = match span {

@@ -60,14 +60,39 @@ macro_rules! settle {
     };
 }
 
+/// Deletes messages, and makes the next one visible of each group of which the first message goes. A group is due, so that
+/// a receive looks at it, where that could not be done, or is not to be: in a group that takes turns, or if no next message
+/// is seen, because another transaction may have put one and not be committed.
 const DELETE: &str = settle!(
     "",
     "",
-    "changed AS (
-        DELETE FROM messages m USING held WHERE m.seq = held.seq RETURNING held.place, m.queue
+    concat!(
+        r#"changed AS (
+        DELETE FROM messages m USING held WHERE m.seq = held.seq
+        RETURNING held.place, m.queue, m."group", m.seq, held.group_limit
     ), counted AS (
         INSERT INTO totals SELECT queue, 0, count(*) FROM changed GROUP BY queue
-    )",
+    ), next AS MATERIALIZED (
+        SELECT changed.queue, changed."group", first.seq, group_limit IS NULL AND first.visible_at < "#,
+        in_turns!(),
+        r#" AS is_first_left FROM changed LEFT JOIN LATERAL (
+            SELECT seq, visible_at FROM messages n
+            WHERE n.queue = changed.queue AND n."group" >= changed."group" AND n."group" <= changed."group" AND n.seq <> changed.seq
+            ORDER BY n."group", visible_at, seq LIMIT 1
+        ) AS first ON group_limit IS NULL WHERE changed."group" IS NOT NULL
+    ), free AS MATERIALIZED (
+        SELECT n.seq FROM next JOIN messages n USING (seq), clock
+        WHERE n.visible_at >= "#,
+        in_turns!(),
+        r#" AND coalesce(n.expires_at > now, true) AND n.seq <> ALL (ARRAY(SELECT seq FROM held))
+        FOR UPDATE OF n SKIP LOCKED
+    ), freed AS (
+        UPDATE messages n SET visible_at = n.place FROM free WHERE n.seq = free.seq RETURNING n.seq
+    ), due AS (
+        INSERT INTO groups_due SELECT DISTINCT queue, "group" FROM next
+        WHERE is_first_left IS NOT TRUE AND coalesce(seq <> ALL (ARRAY(SELECT seq FROM freed)), true)
+    )"#
+    ),
     ""
 );
 /// When a message becomes visible that is updated, and does not lie behind others.
@@ -151,8 +176,9 @@ const ITEMS: &str = concat!(
     FROM clock LEFT JOIN target ON true LEFT JOIN held ON true"
 );
 const SET_ITEMS: &str = "UPDATE messages SET deleted_items = $2 WHERE seq = $1";
-const REMOVE: &str = "WITH gone AS (DELETE FROM messages WHERE seq = $1 RETURNING queue)
-    INSERT INTO totals SELECT queue, 0, count(*) FROM gone GROUP BY queue";
+const REMOVE: &str = r#"WITH gone AS (DELETE FROM messages WHERE seq = $1 RETURNING queue, "group"),
+    due AS (INSERT INTO groups_due SELECT queue, "group" FROM gone WHERE "group" IS NOT NULL)
+    INSERT INTO totals SELECT queue, 0, count(*) FROM gone GROUP BY queue"#;
 
 /// What is known of a message that was not changed.
 #[derive(Default, Clone, Copy)]

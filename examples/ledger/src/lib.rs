@@ -1,4 +1,4 @@
-//! Money moved between accounts whose balances are in the SQLite file of the queues.
+//! Money moved between accounts whose balances are in the SQLite file of the queues, or in their database.
 //!
 //! ```text
 //! order ──── one transaction ──► table orders, queue transfers
@@ -7,7 +7,9 @@
 //! ```
 //!
 //! Each step is done once, whatever is killed when: its rows are committed together with the acknowledgement of the
-//! message that asks for it and with the message that it sends.
+//! message that asks for it and with the message that it sends. [`postgres`] does the same on PostgreSQL.
+
+pub mod postgres;
 
 use queue_runtime::sqlite::rusqlite::{self, Connection, Transaction, TransactionBehavior};
 use queue_runtime::{Disposition, Failure, Message, QueueService, Received};

@@ -58,10 +58,48 @@ fn tables_of_another_program_or_version_are_refused() {
 
         let schema = Schema::new();
         drop(open(&schema.url()).await.expect("open"));
-        schema.execute("UPDATE version SET version = 99").await;
+        let later = "UPDATE version SET version = 99, readable_since = ";
+        schema.execute(&format!("{later} 3")).await;
+        drop(open(&schema.url()).await.expect("this version can use it"));
+        schema.execute(&format!("{later} 99")).await;
         let refused = open(&schema.url()).await.expect_err("a later version");
         assert!(refused.to_string().contains("version 99"), "{refused}");
         assert_eq!(refused.retry(), RetryAdvice::Permanent);
+    });
+}
+
+#[test]
+fn tables_of_the_version_before_are_migrated_while_they_are_in_use() {
+    block_on(async {
+        let schema = Schema::new();
+        let before = open(&schema.url()).await.expect("open");
+        before.ensure_queue(&ORDERS).await.expect("created");
+        for body in ["first", "second"] {
+            let message = NewMessage::new(body).with_group(Some("a"));
+            before.put(&ORDERS, message).await.expect("put");
+        }
+        schema
+            .execute(
+                "ALTER TABLE version DROP COLUMN readable_since; UPDATE version SET version = 2;
+                DROP TRIGGER leave_group ON messages; DROP FUNCTION leave_group()",
+            )
+            .await;
+        let after = open(&schema.url()).await.expect("migrated");
+        for (backend, body) in [(&before, "first"), (&after, "second")] {
+            let received = backend.receive(&ORDERS, 32, Duration::from_secs(60)).await;
+            let [message] = &received.expect("received")[..] else {
+                panic!("one after the other");
+            };
+            assert_eq!(message.body, body);
+            let deleted = after.delete(&ORDERS, &message.id, &message.receipt).await;
+            deleted.expect("deleted");
+        }
+        let client = schema.connect().await;
+        let now = "SELECT version, readable_since, count(tgname) FROM version, pg_trigger \
+            WHERE tgrelid = 'messages'::regclass AND tgname LIKE 'leave%' GROUP BY version, readable_since";
+        let row = client.query_one(now, &[]).await.expect("read");
+        let found: (i32, i32, i64) = (row.get(0), row.get(1), row.get(2));
+        assert_eq!(found, (3, 2, 2));
     });
 }
 
