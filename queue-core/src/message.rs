@@ -144,6 +144,8 @@ pub struct MessageType {
     packs: bool,
     groups: bool,
     tracked: bool,
+    history: Option<usize>,
+    history_age: Option<Duration>,
 }
 
 /// The form of a message's body.
@@ -248,6 +250,8 @@ impl MessageType {
             packs: false,
             groups: false,
             tracked: false,
+            history: None,
+            history_age: None,
         }
     }
 
@@ -373,6 +377,26 @@ impl MessageType {
         self
     }
 
+    /// Has an entry made when a message is completed or moved to the poison queue, on the
+    /// [history](QueueName::history) of the queue, of which about the last `entries` are kept.
+    ///
+    /// # Panics
+    /// Panics if the number is 0.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_history(mut self, entries: usize) -> Self {
+        assert!(entries >= 1, "a history must have at least 1 entry");
+        self.history = Some(entries);
+        self
+    }
+
+    /// Sets after which time entries of the [history](Self::with_history) are removed, if it has not more.
+    #[must_use]
+    pub const fn with_history_age(mut self, age: Duration) -> Self {
+        self.history_age = Some(age);
+        self
+    }
+
     /// The stable identity on the wire: CloudEvents `type`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
@@ -458,6 +482,18 @@ impl MessageType {
     #[must_use]
     pub const fn is_tracked(&self) -> bool {
         self.tracked
+    }
+
+    /// About how many entries the [history](Self::with_history) has; `None` if there is none.
+    #[must_use]
+    pub const fn history(&self) -> Option<usize> {
+        self.history
+    }
+
+    /// After which time entries of the [history](Self::with_history) are removed, or `None` if time does not matter.
+    #[must_use]
+    pub const fn history_age(&self) -> Option<Duration> {
+        self.history_age
     }
 
     /// Whether an event of this kind decodes as this type.

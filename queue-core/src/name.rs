@@ -11,7 +11,7 @@ use queue_names::MAX_QUEUE_NAME;
 use uuid::Uuid;
 
 #[doc(inline)]
-pub use queue_names::{InvalidNameKind, POISON_SUFFIX};
+pub use queue_names::{HISTORY_SUFFIX, InvalidNameKind, POISON_SUFFIX};
 
 /// The prefix of the names of reply queues, before 32 hexadecimal digits. Reply queues are deleted when their owner is
 /// gone, so no other queue may be named like one.
@@ -161,11 +161,33 @@ impl QueueName {
     /// # Errors
     /// The error of [`poison`](Self::poison).
     pub fn check_poison(&self) -> Result<(), InvalidName> {
+        self.check_suffix(POISON_SUFFIX)
+    }
+
+    /// Returns the name of the queue with this queue's [history](crate::MessageType::with_history).
+    ///
+    /// ```
+    /// use queue_core::QueueName;
+    ///
+    /// let history = QueueName::from_static("orders").history()?;
+    /// assert_eq!(history.as_str(), "orders-history");
+    /// # Ok::<(), queue_core::InvalidName>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the name is longer than 55 characters, which leaves no room for `-history`.
+    pub fn history(&self) -> Result<Self, InvalidName> {
+        self.check_suffix(HISTORY_SUFFIX)?;
+        let name = [self.as_str(), HISTORY_SUFFIX].concat();
+        Ok(Self(Text::Shared(name.into())))
+    }
+
+    fn check_suffix(&self, suffix: &str) -> Result<(), InvalidName> {
         // The suffix breaks only the rule of length.
-        match self.as_str().len() + POISON_SUFFIX.len() {
+        match self.as_str().len() + suffix.len() {
             ..=MAX_QUEUE_NAME => Ok(()),
             length => Err(InvalidName {
-                name: [self.as_str(), POISON_SUFFIX].concat(),
+                name: [self.as_str(), suffix].concat(),
                 kind: InvalidNameKind::Length(length),
             }),
         }

@@ -54,6 +54,8 @@ type_attributes! {
     "compress" compress: Flag = "no value",
     "packed" packed: Flag = "no value",
     "tracked" tracked: Flag = "no value",
+    "history" history: LitInt = "a whole number, as in `history = 100_000`",
+    "history_age" history_age: LitStr = "a duration in a string, as in `history_age = \"30d\"`",
     "crate" krate: ModPath = "a path, as in `crate = my_crate::queues`",
 }
 

@@ -294,6 +294,8 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
         compress,
         packed,
         tracked,
+        history,
+        history_age,
         has_groups,
     } = settings;
     let duration = |duration: &std::time::Duration| {
@@ -302,6 +304,8 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
     };
     let visibility_timeout = visibility_timeout.as_ref().map(duration).into_iter();
     let time_to_live = time_to_live.as_ref().map(duration).into_iter();
+    let history = history.iter();
+    let history_age = history_age.as_ref().map(duration).into_iter();
     let poison_threshold = poison_threshold.iter();
     let poison_queue = poison_queue.iter();
     let wire = (*wire != Wire::Event).then(|| {
@@ -327,6 +331,8 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
             #compress
             #packed
             #tracked
+            #(.with_history(#history))*
+            #(.with_history_age(#history_age))*
             #groups
     }
 }

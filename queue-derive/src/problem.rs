@@ -77,6 +77,15 @@ pub(crate) enum Problem {
     )]
     NoRoomForPoison { queue: String, length: usize },
     #[error(
+        "queue name {queue:?} has {length} characters, which leaves no room for the suffix `-history`; allowed with \
+         `history` are 3 to 55"
+    )]
+    NoRoomForHistory { queue: String, length: usize },
+    #[error(
+        "`history_age` has no effect without `history`; add `history = 100_000`, or another number of entries"
+    )]
+    AgeWithoutHistory,
+    #[error(
         "poison queue {0:?} is the type's own queue, so poison messages would be received again; \
          use a different queue"
     )]

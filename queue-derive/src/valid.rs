@@ -1,7 +1,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use queue_names::{MAX_QUEUE_NAME, MAX_VERSION, POISON_SUFFIX, is_forbidden};
+use queue_names::{HISTORY_SUFFIX, MAX_QUEUE_NAME, MAX_VERSION, POISON_SUFFIX, is_forbidden};
 use quote::ToTokens;
 use syn::ext::IdentExt as _;
 use syn::{GenericParam, LitInt, LitStr};
@@ -15,6 +15,8 @@ use crate::problem::{Problem, Problems};
 const MAX_KIND: usize = 255;
 /// Longer queue names leave no room for the suffix of the poison queue.
 const MAX_QUEUE: usize = MAX_QUEUE_NAME - POISON_SUFFIX.len();
+/// Longer queue names leave no room for the suffix of the history.
+const MAX_QUEUE_WITH_HISTORY: usize = MAX_QUEUE_NAME - HISTORY_SUFFIX.len();
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest time to live of a message.
 const LONGEST_LIFE: Duration = Duration::from_secs(i32::MAX as u64);
@@ -35,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) compress: bool,
     pub(crate) packed: bool,
     pub(crate) tracked: bool,
+    pub(crate) history: Option<usize>,
+    pub(crate) history_age: Option<Duration>,
     pub(crate) has_groups: bool,
 }
 
@@ -125,6 +129,7 @@ impl Settings {
         if tracked && packed {
             problems.push(&input.original.ident, Problem::TrackedInPack);
         }
+        let history = history(input, &queue, problems);
         if packed && poison_threshold == Some(1) {
             problems.push(&input.original.ident, Problem::PackedOnce);
         }
@@ -138,6 +143,15 @@ impl Settings {
             compress,
             packed,
             tracked,
+            history,
+            history_age: duration(
+                "history_age",
+                attributes.history_age.given(),
+                SECOND..=LONGEST_LIFE,
+                "is a duration from 1s to 2147483647s, such as \"30days\"; without `history_age`, the number of entries \
+                 alone bounds a history",
+                problems,
+            ),
             has_groups: input.marked(Mark::Group).next().is_some(),
             poison_threshold,
             visibility_timeout: duration(
@@ -168,6 +182,25 @@ impl Settings {
             ),
         }
     }
+}
+
+/// The number of entries of the history, for whose queue there is a name.
+fn history(input: &Input<'_>, queue: &str, problems: &mut Problems) -> Option<usize> {
+    let attributes = &input.attributes;
+    let entries = number("history", attributes.history.given(), u32::MAX, problems);
+    if let Some(age) = attributes.history_age.given()
+        && attributes.history.is_absent()
+    {
+        problems.push(age, Problem::AgeWithoutHistory);
+    }
+    if let Some(given) = attributes.history.given()
+        && queue_names::check(queue).is_ok()
+        && queue.len() > MAX_QUEUE_WITH_HISTORY
+    {
+        let (queue, length) = (queue.to_owned(), queue.len());
+        problems.push(given, Problem::NoRoomForHistory { queue, length });
+    }
+    entries.and_then(|entries| usize::try_from(entries).ok())
 }
 
 fn check_generics(input: &Input<'_>, problems: &mut Problems) {

@@ -8,6 +8,9 @@ use std::fmt;
 /// The suffix of a poison queue's name, as in Azure Functions.
 pub const POISON_SUFFIX: &str = "-poison";
 
+/// The suffix of the name of a queue's history.
+pub const HISTORY_SUFFIX: &str = "-history";
+
 /// The length of the longest queue name, in characters.
 pub const MAX_QUEUE_NAME: usize = 63;
 

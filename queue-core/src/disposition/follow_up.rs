@@ -4,6 +4,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::encoder::Encoded;
+use crate::envelope::MessageId;
 use crate::message::{DecodeError, DecodeErrorKind, EncodeError, Message, MessageType};
 use crate::name::{InvalidName, QueueName};
 
@@ -34,6 +35,9 @@ pub struct FollowUp {
     /// `None` for a reply, which goes to the reply queue of the message's sender.
     pub(super) queue: Option<QueueName>,
     pub(super) delay: Duration,
+    pub(super) time_to_live: Option<Duration>,
+    /// The message by whose id the storage finds the follow-up, instead of its own.
+    pub(super) located_by: Option<MessageId>,
     pub(super) encoded: Result<Encoded, EncodeError>,
 }
 
@@ -55,6 +59,8 @@ impl FollowUp {
             message_type: M::TYPE,
             queue: Some(M::TYPE.queue()),
             delay: Duration::ZERO,
+            time_to_live: M::TYPE.time_to_live(),
+            located_by: None,
             encoded: Encoded::of(message),
         }
     }
@@ -111,6 +117,27 @@ impl FollowUp {
         self
     }
 
+    /// Sets how long until the storage deletes the follow-up if it has not been completed. The default is that of its type.
+    #[must_use]
+    pub fn with_time_to_live(mut self, time_to_live: Duration) -> Self {
+        self.time_to_live = Some(time_to_live);
+        self
+    }
+
+    /// Has the storage find the follow-up by the id of another message, where it finds messages.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn located_by(mut self, id: MessageId) -> Self {
+        self.located_by = Some(id);
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn locator(&self) -> Option<&MessageId> {
+        self.located_by.as_ref()
+    }
+
     /// The follow-up's type.
     #[must_use]
     pub fn message_type(&self) -> &MessageType {
@@ -127,6 +154,12 @@ impl FollowUp {
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.delay
+    }
+
+    /// How long until the storage deletes the follow-up, or `None` if it never does.
+    #[must_use]
+    pub fn time_to_live(&self) -> Option<Duration> {
+        self.time_to_live
     }
 
     /// The encoded message.
@@ -154,7 +187,7 @@ impl FollowUp {
     }
 }
 
-/// Compares types, queues, delays, keys and payloads. Payloads that are JSON are equal if their values are, whatever the order
+/// Compares types, queues, delays, times to live, keys and payloads. Payloads that are JSON are equal if their values are, whatever the order
 /// of their members. Two follow-ups that cannot be encoded are equal if the errors have the same text.
 impl PartialEq for FollowUp {
     fn eq(&self, other: &Self) -> bool {
@@ -162,11 +195,15 @@ impl PartialEq for FollowUp {
             message_type,
             queue,
             delay,
+            time_to_live,
+            located_by,
             encoded,
         } = self;
         *message_type == other.message_type
             && *queue == other.queue
             && *delay == other.delay
+            && *time_to_live == other.time_to_live
+            && *located_by == other.located_by
             && same_content(encoded, &other.encoded)
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `operators/` | what is done by hand: redrive, browse, export, edit, pause |
 //! | `recurring/` | messages that are submitted at set times |
+//! | `history/` | what became of the messages of a type that keeps a history |
 //! | `request/` | requests that wait for a reply, and the reply queue of an instance |
 //! | `flow/` | how fast and in which order listeners handle messages: lanes, keys, rates, the circuit breaker |
 //! | `packs/` | packs on the receiving side: the backend that returns their items as messages |
@@ -16,6 +17,7 @@
 //! | `objects` | what payload and result stores over an `object_store` share |
 
 pub(crate) mod flow;
+pub(crate) mod history;
 pub mod idempotency;
 pub mod meter;
 #[cfg(feature = "object-store")]

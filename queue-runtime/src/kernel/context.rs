@@ -22,7 +22,7 @@ use crate::kernel::policy::{Outage, StorageRetry};
 use crate::kernel::repeat::{Creations, Repeats};
 use crate::kernel::served::ServedKinds;
 use crate::kernel::settings::{ConsumerConfig, Settings, SettingsCache};
-use crate::kernel::settlement::CompletedIds;
+use crate::kernel::settlement::{CompletedIds, OfTypes};
 
 /// The state of one service.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) attachments: Outage,
     /// The identity of the payload store, if there is one beside the storage.
     pub(crate) payloads: Option<Arc<dyn PayloadIdentity>>,
+    /// What travels with settlements because of the messages' types.
+    pub(crate) of_types: Option<Arc<dyn OfTypes>>,
     /// The backend, as far as its messages are parts of the storage's.
     pub(crate) parts: Arc<dyn Parts>,
     /// Held by the handler that is in a transaction.
@@ -116,6 +118,7 @@ impl Context {
             served: ServedKinds::default(),
             attachments: Outage::default(),
             payloads: None,
+            of_types: None,
             parts,
             transacting: Arc::new(Semaphore::new(1)),
             depth_interval: None,

@@ -13,6 +13,7 @@ use queue_core::{ClientId, Error, ErrorKind, Operation};
 use super::connect::{ConnectError, ConnectErrorKind, target};
 use super::queue_service::QueueService;
 use super::target::{Account, Target};
+use crate::extensions::history::Histories;
 use crate::extensions::meter::Metered;
 use crate::extensions::packs::Packs;
 use crate::extensions::payloads::{PayloadPlace, PayloadStore, WithPayloads};
@@ -418,6 +419,7 @@ impl ServiceBuilder {
         context.payloads = payloads
             .clone()
             .map(|place| place as Arc<dyn PayloadIdentity>);
+        context.of_types = Some(Arc::new(Histories::default()));
         context.depth_interval = depth_interval;
         context.reads_back = self.reads_back;
         context.encoder = context.encoder.with_max_payload(self.max_payload);

@@ -9,6 +9,7 @@ mod shutdown;
 mod signals;
 mod target;
 
+pub use crate::extensions::history::{HistoryEntry, HowEnded};
 pub use crate::extensions::operators::{
     Browsed, BrowsedPage, Cancelled, DeleteError, ExportFile, ExportedMessage, ExportedPage,
     ImportError, Left, Rescheduled, Status, Taken, TakenOff, redrive,

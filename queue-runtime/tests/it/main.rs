@@ -24,6 +24,7 @@ mod foreign_records;
 mod groups;
 mod handlers;
 mod health;
+mod history;
 mod idempotent;
 mod infrastructure;
 mod kept_turns;

@@ -56,7 +56,9 @@ impl Rider for Audit {
                     reason,
                     attempts,
                     error,
+                    ..
                 } => format!("{reason} after {attempts}: {}", error.unwrap_or("no error")),
+                Ended::Completed { .. } => "Completed".to_owned(),
                 ended => format!("{ended:?}"),
             },
         });

@@ -1,5 +1,6 @@
 //! Processes that handle messages of groups are killed at random, and started anew after they have ended in order. In
-//! the end, each message of a group must have been handled in its turn, or never more at once than the limit of groups.
+//! the end, each message of a group must have been handled in its turn, or never more at once than the limit of groups, and
+//! the history must have an entry of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use queue_core::backend::{Backend, GroupLimit};
-use queue_runtime::{Message, QueueService};
+use queue_runtime::service::{Browsed, HistoryEntry, HowEnded};
+use queue_runtime::{Message, MessageId, QueueService};
 use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +22,12 @@ use crate::worker::{DATABASE, Role, open};
 
 /// A message of a group.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, Message)]
-#[message(kind = "crash.step", queue = "steps", visibility_timeout = "3s")]
+#[message(
+    kind = "crash.step",
+    queue = "steps",
+    visibility_timeout = "3s",
+    history = 1_000_000
+)]
 pub struct Step {
     /// The group.
     #[message(group)]
@@ -112,8 +119,8 @@ impl Steps<'_> {
             let set = queue.set_group_limit(GroupLimit::AtMost(limit)).await;
             set.expect("there are no messages");
         }
-        let (mut submitted, mut restarts) = (0, 0);
-        submitted += self.submit(&service, submitted).await;
+        let (mut submitted, mut restarts, mut steps) = (0, 0, BTreeMap::new());
+        submitted += self.submit(&service, submitted, &mut steps).await;
         for _ in 0..PROCESSES {
             crew.start(Role::Groups, None);
         }
@@ -123,7 +130,7 @@ impl Steps<'_> {
             while handled < lines {
                 handled += usize::from(crew.line().is_some());
                 if left(&service).await < LOW {
-                    submitted += self.submit(&service, submitted).await;
+                    submitted += self.submit(&service, submitted, &mut steps).await;
                 }
             }
             crew.kill_any();
@@ -148,6 +155,8 @@ impl Steps<'_> {
             Some(limit) => runs.judge_limit(submitted, limit.get() as usize, &mut crew.wrong),
             None => runs.judge(submitted, &mut crew.wrong),
         };
+        let entries = read_history(&service).await;
+        judge_history(entries, steps, &runs.begun(), &mut crew.wrong);
         let all = || runs.0.values().flat_map(BTreeMap::values).flatten();
         let figures = StepFigures {
             messages: submitted * self.groups().0,
@@ -176,8 +185,13 @@ impl Steps<'_> {
     }
 
     /// Submits the next messages of each group, from this number on: in turn, or group by group if groups have a limit.
-    /// Returns how many of each.
-    async fn submit(&self, service: &QueueService, from: u32) -> u32 {
+    /// Returns how many of each, and adds them by their ids.
+    async fn submit(
+        &self,
+        service: &QueueService,
+        from: u32,
+        by_id: &mut BTreeMap<MessageId, Step>,
+    ) -> u32 {
         let (groups, at_a_time) = self.groups();
         let step = |at| match self.limit {
             None => Step {
@@ -189,8 +203,9 @@ impl Steps<'_> {
                 number: from + at % at_a_time,
             },
         };
-        let steps = (0..groups * at_a_time).map(step);
-        service.submit_all(steps).await.expect("stored");
+        let steps: Vec<Step> = (0..groups * at_a_time).map(step).collect();
+        let submitted = service.submit_all(steps.clone()).await.expect("stored");
+        by_id.extend(submitted.into_iter().map(|one| one.id).zip(steps));
         at_a_time
     }
 
@@ -209,6 +224,49 @@ impl Steps<'_> {
 async fn left(service: &QueueService) -> usize {
     let queue = service.queue::<Step>().any();
     queue.properties().await.expect("read").approximate_count
+}
+
+/// Reads the whole history.
+async fn read_history(service: &QueueService) -> Vec<HistoryEntry> {
+    let history = service.queue::<Step>().any().history().expect("a name");
+    let (mut entries, mut from) = (Vec::new(), None);
+    loop {
+        let page = history.browse(from.as_ref(), 256).await.expect("read");
+        let of_page = page.messages.iter().map(Browsed::history);
+        entries.extend(of_page.map(|entry| entry.expect("an entry")));
+        from = page.next;
+        if from.is_none() {
+            return entries;
+        }
+    }
+}
+
+/// Checks that a history says of each message once that it was completed, after no fewer attempts than have `begun`, by
+/// group and number.
+fn judge_history(
+    entries: Vec<HistoryEntry>,
+    mut steps: BTreeMap<MessageId, Step>,
+    begun: &BTreeMap<(u32, u32), usize>,
+    wrong: &mut Vec<String>,
+) {
+    for entry in entries {
+        let Some(step) = steps.remove(&entry.id) else {
+            wrong.push(format!(
+                "an entry of no message, or a second one: {entry:?}"
+            ));
+            continue;
+        };
+        let begun = begun.get(&(step.group, step.number)).copied();
+        if entry.how != HowEnded::Completed || entry.attempts < begun.unwrap_or(0) {
+            wrong.push(format!("{step:?} began {begun:?} times: {entry:?}"));
+        }
+    }
+    if let Some((id, step)) = steps.first_key_value() {
+        let missing = steps.len();
+        wrong.push(format!(
+            "{missing} messages have no entry, such as {id}, {step:?}"
+        ));
+    }
 }
 
 impl Runs {
@@ -252,6 +310,17 @@ impl Runs {
                 run.expect("it has begun").ended = Some(parse(at));
             }
         }
+    }
+
+    /// Returns how often the handler of each message began, by group and number.
+    fn begun(&self) -> BTreeMap<(u32, u32), usize> {
+        let mut begun = BTreeMap::new();
+        for (group, runs) in &self.0 {
+            for run in runs.values().flatten() {
+                *begun.entry((*group, run.number)).or_default() += 1;
+            }
+        }
+        begun
     }
 
     /// Checks how many handlers of each group ran at once, and that each message was handled. Returns the highest number.
@@ -336,5 +405,37 @@ impl fmt::Display for StepFigures {
             f,
             "{messages} messages, {runs} runs, {killed} of them killed, {restarts} restarts, at most {at_once} at once"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queue_runtime::{Delivery, testing};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_that_are_missing_or_wrong_are_detected() {
+        let service = testing::service().await;
+        let mut steps = BTreeMap::new();
+        for number in 0..3 {
+            let step = Step { group: 0, number };
+            steps.insert(service.submit(step).await.expect("submitted").id, step);
+            let delivery: Option<Delivery<Step>> = service.accept().await.expect("accepted");
+            let completed = delivery.expect("a step").complete().await;
+            completed.expect("completed");
+        }
+        let entries = read_history(&service).await;
+        let found = |entries: Vec<HistoryEntry>, begun: usize| {
+            let mut wrong = Vec::new();
+            let begun = BTreeMap::from([((0, 1), begun)]);
+            judge_history(entries, steps.clone(), &begun, &mut wrong);
+            wrong.join("; ")
+        };
+        assert_eq!(found(entries.clone(), 1), "");
+        assert!(found(entries.clone(), 2).contains("began Some(2) times"));
+        assert!(found(entries[1..].to_vec(), 1).starts_with("1 messages have no entry"));
+        let twice = [&entries[..], &entries[..1]].concat();
+        assert!(found(twice, 1).contains("or a second one"));
     }
 }

@@ -38,6 +38,7 @@ fn a_bare_derive_takes_every_default() {
     poison_threshold = 7
 )]
 #[message(poison_queue = "broken-slices", key_scope = "global", compress, packed)]
+#[message(history = 100_000, history_age = "30d")]
 #[message(crate = queue_core)]
 struct Slice {
     #[message(key)]
@@ -55,7 +56,9 @@ fn every_attribute_arrives_in_the_type() {
         .with_poison_queue("broken-slices")
         .with_key_scope(KeyScope::Global)
         .with_compression()
-        .with_packing();
+        .with_packing()
+        .with_history(100_000)
+        .with_history_age(Duration::from_secs(30 * 24 * 60 * 60));
     assert_eq!(Slice::TYPE, expected);
 }
 

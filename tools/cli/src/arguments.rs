@@ -5,9 +5,9 @@ use clap::{Args, ColorChoice, Parser, Subcommand};
 #[cfg(feature = "postgres")]
 use crate::commands::schema;
 use crate::commands::{
-    backup, browse, check, completions, cost, export, groups, import, list, message, metadata,
-    pause, payloads, peek, properties, queue, rate, receive, redrive, results, schedules, serve,
-    status, submit, watch,
+    backup, browse, check, completions, cost, export, groups, history, import, list, message,
+    metadata, pause, payloads, peek, properties, queue, rate, receive, redrive, results, schedules,
+    serve, status, submit, watch,
 };
 
 /// Shows the queues of a storage, and repairs, moves, copies and deletes their messages.
@@ -81,6 +81,7 @@ pub(crate) enum Command {
     Groups(groups::Groups),
     Find(message::Find),
     Status(status::StatusOf),
+    History(history::History),
     Cancel(status::Cancel),
     Reschedule(status::Reschedule),
     Submit(submit::Submit),

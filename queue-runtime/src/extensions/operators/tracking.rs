@@ -6,10 +6,12 @@ use queue_core::backend::{
 };
 use queue_core::envelope::PoisonRecord;
 use queue_core::idempotency::WorkKey;
+use queue_core::name::HISTORY_SUFFIX;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
 
 use super::browse::Browsed;
 use super::delete::Along;
+use crate::extensions::history::{HistoryEntry, HowEnded};
 use crate::kernel::notify::Announced;
 use crate::kernel::send::Unreplied;
 use crate::kernel::settings::DEFAULT_RETENTION;
@@ -64,9 +66,18 @@ pub enum Status {
         /// Why, and after how many attempts.
         record: PoisonRecord,
     },
+    /// No queue has the message, and the [history](crate::service::HistoryEntry) of its queue says how it ended.
+    #[non_exhaustive]
+    Ended {
+        /// When the message ended, by the storage's clock.
+        at: Timestamp,
+        /// How the message ended, for the last time if it was redriven.
+        entry: HistoryEntry,
+    },
     /// The message was [cancelled](QueueService::cancel) within the last 7 days, and no queue has it.
     Cancelled,
-    /// No queue has the message: it was completed or deleted, has expired, was not submitted, or is not tracked.
+    /// No queue has the message: it was completed without a history or deleted, has expired, was not submitted, or is not
+    /// tracked.
     Gone,
 }
 
@@ -82,6 +93,8 @@ pub enum Cancelled {
     Revoked,
     /// The message is on a poison queue, and stays there.
     Poison,
+    /// The message was completed before, as the [history](crate::service::HistoryEntry) of its queue says.
+    Completed,
     /// The message was cancelled before, within the last 7 days: also by an earlier try whose answer was lost.
     Before,
     /// No queue has the message, for one of the reasons of [`Status::Gone`].
@@ -145,7 +158,7 @@ impl QueueService {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn status(&self, id: &MessageId) -> Result<Status> {
-        let located = self.locate(id).await?;
+        let (located, ends) = self.locate(id).await?;
         let first = located.into_iter().min_by_key(|copy| {
             let is_poison = copy.message.poison().is_some();
             let rank = match copy.message.state {
@@ -156,10 +169,15 @@ impl QueueService {
             (is_poison, rank, copy.message.visible_at)
         });
         let Some(Copy { queue, message }) = first else {
-            return Ok(if self.was_cancelled(id).await? {
-                Status::Cancelled
-            } else {
-                Status::Gone
+            let last = ends.into_iter().max_by_key(|(at, _)| *at);
+            return Ok(match last {
+                // A message that was completed may have been cancelled before, and submitted again.
+                Some((at, entry)) if entry.how == HowEnded::Completed => {
+                    Status::Ended { at, entry }
+                }
+                _ if self.was_cancelled(id).await? => Status::Cancelled,
+                Some((at, entry)) => Status::Ended { at, entry },
+                None => Status::Gone,
             });
         };
         if let Some(record) = message.poison().cloned() {
@@ -193,15 +211,20 @@ impl QueueService {
     pub async fn cancel(&self, id: &MessageId) -> Result<Cancelled> {
         let mut done = None;
         for _ in 0..LOOKS {
-            let (poison, copies): (Vec<_>, Vec<_>) = self
-                .locate(id)
-                .await?
+            let (located, ends) = self.locate(id).await?;
+            let (poison, copies): (Vec<_>, Vec<_>) = located
                 .into_iter()
                 .partition(|copy| copy.message.poison().is_some());
             if copies.is_empty() {
                 return Ok(match done {
                     Some(done) => done,
                     None if !poison.is_empty() => Cancelled::Poison,
+                    None if ends
+                        .iter()
+                        .any(|(_, entry)| entry.how == HowEnded::Completed) =>
+                    {
+                        Cancelled::Completed
+                    }
                     None if self.was_cancelled(id).await? => Cancelled::Before,
                     None => Cancelled::Gone,
                 });
@@ -262,7 +285,7 @@ impl QueueService {
         let context = &self.context;
         'look: for _ in 0..LOOKS {
             let mut done = Rescheduled::Gone;
-            for Copy { queue, message } in self.locate(id).await? {
+            for Copy { queue, message } in self.locate(id).await?.0 {
                 if message.poison().is_some() {
                     if done == Rescheduled::Gone {
                         done = Rescheduled::Poison;
@@ -314,19 +337,23 @@ impl QueueService {
         Ok(found.is_some())
     }
 
-    async fn locate(&self, id: &MessageId) -> Result<Vec<Copy>> {
+    /// Returns the copies of a message, and the entries of histories that say how it ended, and when.
+    async fn locate(&self, id: &MessageId) -> Result<(Vec<Copy>, Vec<(Timestamp, HistoryEntry)>)> {
         let context = &self.context;
         let capabilities = context.backend.capabilities();
         let (limit, most) = (capabilities.max_moved_body, capabilities.max_receive);
         let located = context.ask(|| context.backend.locate(id, most)).await?;
         let arrived = context.clock.monotonic();
-        let copies = located
-            .into_iter()
-            .map(|Located { queue, message, .. }| Copy {
-                queue,
-                message: Browsed::new(message, limit, arrived),
-            });
-        Ok(copies.collect())
+        let (mut copies, mut ends) = (Vec::new(), Vec::new());
+        for Located { queue, message, .. } in located {
+            let message = Browsed::new(message, limit, arrived);
+            let is_of_history = queue.as_str().ends_with(HISTORY_SUFFIX);
+            match message.history().filter(|_| is_of_history) {
+                Some(entry) => ends.push((message.inserted_at, entry)),
+                None => copies.push(Copy { queue, message }),
+            }
+        }
+        Ok((copies, ends))
     }
 }
 

@@ -323,7 +323,9 @@ impl CompletionWrites {
         let notice = Unreplied::Completed.notice(context, envelope, &puts);
         let mut riders = Riders::follow_ups(puts);
         let message = (completer.message().0, envelope);
-        let taken = riders.take_along(&shared.riders, context, message, Ended::Completed);
+        let taken = riders.take_along(shared, context, message, |attempts, took| {
+            Ended::Completed { attempts, took }
+        });
         taken.map_err(|error| refused(error.into()))?;
         riders.add(RiderKind::Notice, notice);
         riders.add_release(release(context, envelope));

@@ -72,6 +72,11 @@ impl StorageTime {
         }
     }
 
+    /// When the answer arrived, on the monotonic clock.
+    pub(crate) fn answered_at(&self) -> Duration {
+        self.answered_at
+    }
+
     /// Returns the latest possible storage time at this moment of the monotonic clock: counted from the request.
     pub(crate) fn latest_now(&self, monotonic: Duration) -> Timestamp {
         later(self.received_at, monotonic.saturating_sub(self.asked_at))

@@ -166,7 +166,7 @@ fn run(listener: &Arc<Listener>) {
 
 /// What all routes of a listener share.
 pub(super) struct Routing<'a> {
-    pub(super) context: &'a Context,
+    pub(super) context: &'a Arc<Context>,
     pub(super) queue: &'a QueueName,
     pub(super) options: &'a Options,
     pub(super) layers: &'a [Arc<dyn Around>],
@@ -208,10 +208,9 @@ impl Routing<'_> {
         options: Options,
         types: &[MessageType],
     ) -> Result<Arc<Consumer>, StartErrorKind> {
-        let capabilities = self.context.backend.capabilities();
         let serves = Serves::Types(types.into());
-        let built =
-            Box::new(options).build(self.queue.clone(), serves, Caller::Listener, capabilities);
+        let queue = self.queue.clone();
+        let built = Box::new(options).build(queue, serves, Caller::Listener, self.context);
         built.map(Arc::new)
     }
 

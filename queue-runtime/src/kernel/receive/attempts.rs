@@ -39,6 +39,16 @@ pub(crate) enum AttemptVerdict {
     },
 }
 
+impl AttemptVerdict {
+    /// The number of the attempt that is to be made, or of those that were made.
+    pub(crate) fn attempts(&self) -> usize {
+        match self {
+            Self::Run { attempt, .. } => *attempt,
+            Self::Poison { attempts, .. } => *attempts,
+        }
+    }
+}
+
 /// The longest delay of a message that is believed: a hundred years.
 const LONGEST_DELAY: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
 

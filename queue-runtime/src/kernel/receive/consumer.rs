@@ -4,7 +4,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use queue_core::backend::Capabilities;
 use queue_core::envelope::Envelope;
 use queue_core::idempotency::ResultStore;
 use queue_core::wire::Body;
@@ -132,13 +131,17 @@ impl Options {
 
     /// Checks the options against the backend's limits.
     pub(crate) fn build<E: From<InvalidName> + From<InvalidSetting>>(
-        self: Box<Self>,
+        mut self: Box<Self>,
         queue: QueueName,
         serves: Serves,
         caller: Caller,
-        capabilities: &Capabilities,
+        context: &Arc<Context>,
     ) -> Result<Consumer, E> {
-        self.config.check(capabilities)?;
+        self.config.check(context.backend.capabilities())?;
+        if let Some(of_types) = &context.of_types {
+            let rider = of_types.rider(context, &queue, serves.types())?;
+            self.riders.extend(rider);
+        }
         let poison_queue = match (&self.config.poison_queue, serves.poison_queue()) {
             (Some(name), _) => Some(name.clone()),
             (None, Some(name)) => Some(name),

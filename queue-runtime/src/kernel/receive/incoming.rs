@@ -65,6 +65,10 @@ pub(crate) struct MessageShared {
     pub(crate) finish: OnceLock<Swap>,
     /// What the application has travel with the settlement.
     pub(crate) riders: AddedRiders,
+    /// The number of this attempt, or of those that were made if there is no further one.
+    pub(crate) attempts: usize,
+    /// When the message was received, on the monotonic clock.
+    pub(crate) received_at: Duration,
 }
 
 /// The numbers of the follow-ups of a message that have no key of their own.
@@ -137,10 +141,15 @@ impl Incoming {
                 judge_bare(forgive(0), threshold),
             ),
         };
+        let shared = MessageShared {
+            attempts: verdict.attempts(),
+            received_at: lease.storage_time().answered_at(),
+            ..MessageShared::of(&envelope, &consumer.options.riders)
+        };
         Self {
             lease,
             body,
-            shared: Arc::new(MessageShared::of(&envelope, &consumer.options.riders)),
+            shared: Arc::new(shared),
             envelope,
             meta: Meta {
                 dequeue_count: message.dequeue_count,
@@ -163,10 +172,7 @@ impl Incoming {
     /// Returns the number of this attempt, from 1, or the number of attempts made if there is no further
     /// one.
     pub(crate) fn attempt(&self) -> usize {
-        match self.verdict {
-            AttemptVerdict::Run { attempt, .. } => attempt,
-            AttemptVerdict::Poison { attempts, .. } => attempts,
-        }
+        self.verdict.attempts()
     }
 
     /// Gives up the claim of the message's key, if there is one, so that another attempt can begin at once.
@@ -254,6 +260,8 @@ impl MessageShared {
             progress: Progress::of(envelope),
             finish: OnceLock::new(),
             riders: riders.clone(),
+            attempts: 1,
+            received_at: Duration::ZERO,
         }
     }
 }

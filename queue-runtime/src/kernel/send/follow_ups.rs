@@ -1,7 +1,7 @@
 //! Follow-ups: deriving their ids, encoding them for a backend, checking them against its limits, and what the sender
 //! of a request gets if its message ends without a reply.
 
-use queue_core::backend::{Capabilities, NewMessage, TimeToLive};
+use queue_core::backend::{Capabilities, NewMessage, TimeToLive, Tracking};
 use queue_core::encoder::Encoded;
 use queue_core::envelope::{Envelope, PoisonReason};
 use queue_core::internal::{MAX_LOGGED, as_count, as_u32, canonical, error_chain, escape_short};
@@ -155,11 +155,17 @@ pub(crate) fn encode_follow_ups(
         envelope.queue_uri = Some(context.backend.queue_uri(&queue));
         envelope.correlation = correlation;
         envelope.trace = trace.cloned();
-        let message = context
+        let life = follow_up.time_to_live();
+        let mut message = context
             .encoder
             .encode(encoded, &envelope)?
             .with_delay(follow_up.delay())
-            .with_time_to_live(time_to_live(message_type));
+            .with_time_to_live(life.map_or(TimeToLive::Never, TimeToLive::After));
+        if let Some(id) = follow_up.locator()
+            && capabilities.tracking == Tracking::Supported
+        {
+            message = message.with_tracked(Some(id.clone()));
+        }
         let limits = capabilities.limits(Operation::Put, &queue);
         limits.check_put(&message)?;
         Ok(Some((queue, message)))

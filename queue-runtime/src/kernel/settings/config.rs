@@ -272,7 +272,7 @@ impl InvalidSetting {
         })
     }
 
-    fn check(
+    pub(crate) fn check(
         is_allowed: bool,
         setting: &'static str,
         value: impl fmt::Display,

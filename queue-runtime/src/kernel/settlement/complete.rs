@@ -44,7 +44,11 @@ impl Settling<'_> {
             return settled;
         }
         let rides = riders.finish().is_some();
-        if let Err(error) = self.take_along(&mut riders, Ended::Completed) {
+        let added = self.take_along(&mut riders, |attempts, took| Ended::Completed {
+            attempts,
+            took,
+        });
+        if let Err(error) = added {
             // The work is done all the same.
             if let Some(settled) = Box::pin(self.record_finish(&mut riders)).await {
                 return settled;
@@ -74,14 +78,16 @@ impl Settling<'_> {
     }
 
     /// Takes along what the application has travel with the settlement.
-    pub(super) fn take_along(self, riders: &mut Riders, ended: Ended<'_>) -> Result<(), String> {
-        let incoming = self.incoming;
-        let added = &incoming.shared.riders;
-        if added.are_none() {
-            return Ok(());
-        }
+    pub(super) fn take_along<'e>(
+        self,
+        riders: &mut Riders,
+        ended: impl FnOnce(usize, Duration) -> Ended<'e>,
+    ) -> Result<(), String> {
+        let Self {
+            context, incoming, ..
+        } = self;
         let message = (&self.consumer.queue, &*incoming.envelope);
-        riders.take_along(added, self.context, message, ended)
+        riders.take_along(&incoming.shared, context, message, ended)
     }
 
     /// Settles a message that is not completed without a rider which has failed.

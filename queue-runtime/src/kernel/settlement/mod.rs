@@ -28,7 +28,7 @@ mod poison;
 mod riders;
 mod write;
 
-pub(crate) use added::AddedRiders;
+pub(crate) use added::{AddedRiders, OfTypes};
 pub use added::{Ended, Rider};
 pub(crate) use callbacks::{Classifiers, OnPoison};
 pub use callbacks::{OnError, Poisoned};

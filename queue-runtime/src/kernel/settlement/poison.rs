@@ -68,12 +68,12 @@ impl Settling<'_> {
         let mut riders = Riders::default();
         riders.add(RiderKind::PoisonCopy, Some(copy));
         riders.add(RiderKind::OnPoison, follow_up);
-        let ended = Ended::Poisoned {
+        let taken = self.take_along(&mut riders, |attempts, took| Ended::Poisoned {
             reason,
-            attempts: record.attempts,
+            attempts,
+            took,
             error: record.error.as_deref(),
-        };
-        let taken = self.take_along(&mut riders, ended);
+        });
         debug_assert!(
             taken.is_ok(),
             "no rider keeps a message from its poison queue"

@@ -10,7 +10,7 @@ struct Audit;
 
 impl Rider for Audit {
     fn ride(&self, _: &Envelope, ended: Ended<'_>) -> Option<FollowUp> {
-        assert_eq!(ended, Ended::Completed);
+        assert!(matches!(ended, Ended::Completed { attempts: 1, .. }));
         Some(FollowUp::new(&notice("audited")))
     }
 }

@@ -22,7 +22,7 @@ struct AuditLog;
 impl Rider for AuditLog {
     fn ride(&self, message: &Envelope, ended: Ended<'_>) -> Option<FollowUp> {
         let end = match ended {
-            Ended::Completed => "completed".to_owned(),
+            Ended::Completed { .. } => "completed".to_owned(),
             Ended::Poisoned { reason, error, .. } => {
                 format!("{reason}: {}", error.unwrap_or("no error"))
             }

@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod cost;
 pub(crate) mod export;
 pub(crate) mod groups;
+pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod list;
 pub(crate) mod message;
@@ -72,6 +73,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Groups(of) => groups::run(&of, session).await,
         Command::Find(find) => message::find(&find, session).await,
         Command::Status(of) => status::run(&of, session).await,
+        Command::History(of) => history::run(&of, session).await,
         Command::Cancel(of) => status::cancel(&of, session).await,
         Command::Reschedule(of) => status::reschedule(&of, session).await,
         Command::Submit(submit) => submit::run(submit, session).await,

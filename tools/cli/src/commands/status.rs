@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use queue_runtime::MessageId;
 use queue_runtime::internal::parse_duration;
-use queue_runtime::service::{Cancelled, Rescheduled, Status};
+use queue_runtime::service::{Cancelled, HowEnded, Rescheduled, Status};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
@@ -46,10 +46,12 @@ pub(crate) async fn run(of: &StatusOf, session: &Session) -> Result<()> {
     let status = session.service.status(&of.id).await?;
     if output.json {
         let mut status = serde_json::to_value(&status).expect("a status is JSON");
-        if output.hides_payloads
-            && let Some(record) = status.get_mut("record")
-        {
-            record["error"] = Value::Null;
+        for record in ["record", "entry"] {
+            if output.hides_payloads
+                && let Some(record) = status.get_mut(record)
+            {
+                record["error"] = Value::Null;
+            }
         }
         return output.json(&status);
     }
@@ -73,6 +75,13 @@ pub(crate) async fn run(of: &StatusOf, session: &Session) -> Result<()> {
                 record.attempts
             )
         }
+        Status::Ended { at, entry, .. } => match entry.how {
+            HowEnded::Poisoned => format!(
+                "was moved to the poison queue at {at}, after {} attempts, and is gone from there",
+                entry.attempts
+            ),
+            _ => format!("completed at {at}; attempts: {}", entry.attempts),
+        },
         Status::Cancelled => "cancelled within the last 7 days".to_owned(),
         _ => "gone: completed, deleted, expired, not submitted, or not tracked".to_owned(),
     })
@@ -86,6 +95,9 @@ pub(crate) async fn cancel(of: &Cancel, session: &Session) -> Result<()> {
             "removed while a consumer held it, or had put it back; a handler is told to stop"
         }
         Cancelled::Before => "was cancelled before",
+        Cancelled::Completed => {
+            return Err(not_cancelled(&of.id, "it was completed before"));
+        }
         Cancelled::Poison => {
             return Err(not_cancelled(
                 &of.id,

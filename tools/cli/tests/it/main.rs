@@ -4,6 +4,7 @@ mod commands;
 mod files;
 mod formats;
 mod groups;
+mod history;
 mod hostile;
 mod kills;
 #[cfg(target_os = "linux")]

@@ -211,14 +211,13 @@ impl<M, Out> Accept<M, Out> {
     fn checked(self) -> Result<Accepting<M>, AcceptErrorKind> {
         let max = self.max;
         InvalidSetting::count("number of messages to accept", max, usize::MAX)?;
-        let capabilities = self.context.backend.capabilities();
         let mut options = self.options;
         options.several = self.max > 1;
         let consumer = options.build::<AcceptErrorKind>(
             self.queue,
             self.serves,
             Caller::Accept,
-            capabilities,
+            &self.context,
         )?;
         Ok(Accepting {
             context: self.context,
