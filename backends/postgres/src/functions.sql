@@ -33,7 +33,7 @@ CREATE OR REPLACE FUNCTION lock_record(scope bytea, key bytea) RETURNS boolean L
 CREATE OR REPLACE FUNCTION write_within(request jsonb, bodies bytea[], attachments bytea[]) RETURNS jsonb LANGUAGE plpgsql
     SET search_path = {schema}, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-    SET lock_timeout = '500ms'
+    SET lock_timeout = '500ms' SET queues.next_of_group = ''
 AS $$
 <<own>>
 DECLARE

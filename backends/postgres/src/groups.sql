@@ -1,6 +1,6 @@
 -- How messages of groups come to their turns.
 
--- A settlement of the engine makes the next message of the group visible itself, and says so by the setting.
+-- A settlement of the engine makes the next message of the group visible itself or records the group, and says so by the setting.
 CREATE OR REPLACE FUNCTION leave_group() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         INSERT INTO {schema}.groups_due SELECT id, OLD."group" FROM {schema}.queues WHERE id = OLD.queue;

@@ -3,7 +3,8 @@
 //! At the head of a busy queue, the index has entries of messages that are gone and not yet vacuumed, which each claim
 //! would pass. So a process remembers the visibility time of the last message that it has claimed, and claims from there
 //! on. A message before the mark, such as one that was committed late, is found because an empty queue is read again
-//! from its start, and a busy one every few seconds, or less often if that takes long.
+//! from its start, and a busy one every few seconds, or less often if that takes long. A settlement that makes the next
+//! message of a group visible lowers the mark of its own process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,8 @@ pub(crate) struct Marks(Arc<Mutex<AllMarks>>);
 #[derive(Debug, Default)]
 struct AllMarks {
     of_queues: HashMap<QueueName, Mark>,
+    /// From where each queue is to be read because of what became visible before its mark, also while it is read.
+    lowered: HashMap<QueueName, i64>,
     /// The group of each queue that was looked at last, so that all get their turns.
     last_groups: HashMap<QueueName, String>,
 }
@@ -38,10 +41,18 @@ struct Mark {
 impl Marks {
     /// Returns the time from which on the queue is read; `None` from its start.
     pub(crate) fn start(&self, queue: &QueueName) -> Option<i64> {
-        let marks = self.hold();
-        let now = Instant::now();
-        let fresh = marks.of_queues.get(queue).filter(|mark| now < mark.until);
-        fresh.map(|mark| mark.visible_at)
+        let mut marks = self.hold();
+        let lowered = marks.lowered.remove(queue).unwrap_or(i64::MAX);
+        let mark = marks.of_queues.get_mut(queue)?;
+        mark.visible_at = mark.visible_at.min(lowered);
+        (Instant::now() < mark.until).then_some(mark.visible_at)
+    }
+
+    /// Has the queue be read from this time on at the latest.
+    pub(crate) fn lower(&self, queue: QueueName, to: i64) {
+        let mut marks = self.hold();
+        let lowered = marks.lowered.entry(queue).or_insert(to);
+        *lowered = to.min(*lowered);
     }
 
     /// Sets the mark to that of the last claimed message, after the queue was read from this start, which took so long.
@@ -53,6 +64,8 @@ impl Marks {
         took: Duration,
     ) {
         let mut marks = self.hold();
+        let lowered = marks.lowered.get(queue).copied();
+        let visible_at = visible_at.min(lowered.unwrap_or(i64::MAX));
         match marks.of_queues.get_mut(queue) {
             Some(mark) if start.is_some() => mark.visible_at = visible_at,
             _ => {

@@ -1,8 +1,11 @@
 //! The tables.
 
+use std::time::Duration;
+
 use queue_core::backend::MAX_GROUP;
 use queue_core::store_clock::BEHIND;
-use queue_core::{Error, Result};
+use queue_core::{Error, Result, RetryAdvice};
+use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -24,6 +27,12 @@ const MIGRATIONS: &[(i32, &str)] = &[(
 
 /// How long opening waits for another process that creates or migrates the tables.
 const LOCK_TIMEOUT: &str = "30s";
+
+/// How long a migration waits for each lock, for which others wait meanwhile, less long than the statements of the engine
+/// do; and how often it tries, for half a minute.
+const SHORT_LOCK_TIMEOUT: &str = "200ms";
+const MIGRATION_TRIES: u32 = 60;
+const MIGRATION_PAUSE: Duration = Duration::from_millis(300);
 
 /// The tables, in the schema that is set.
 const TABLES: &str = include_str!("tables.sql");
@@ -103,19 +112,36 @@ async fn use_or_migrate(client: &Client, schema: &str) -> Result<()> {
         )));
     }
     let migrate = format!(
-        "SET LOCAL search_path = \"{schema}\"; {}; {} UPDATE version SET version = {VERSION}, readable_since = {READABLE_SINCE};",
+        "SAVEPOINT migration; SET LOCAL lock_timeout = '{SHORT_LOCK_TIMEOUT}'; \
+         SET LOCAL search_path = \"{schema}\"; {}; {} UPDATE version SET version = {VERSION}, readable_since = {READABLE_SINCE};",
         steps.join(";"),
         filled_in(&functions(), schema),
     );
-    client.batch_execute(&migrate).await.map_err(|error| {
-        if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
-            return unfit(format!(
-                "the tables in the schema `{schema}` have version {version}, and this user may not migrate them to \
-                 version {VERSION}: open them once as their owner, for example by `queues list`"
-            ));
+    for _ in 0..MIGRATION_TRIES {
+        let Err(error) = client.batch_execute(&migrate).await else {
+            return Ok(());
+        };
+        match error.code() {
+            // An open transaction has used the tables. Others wait meanwhile, and are let through between two tries.
+            Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => {
+                let undo = client.batch_execute("ROLLBACK TO migration").await;
+                undo.map_err(opening)?;
+                sleep(MIGRATION_PAUSE).await;
+            }
+            Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+                return Err(unfit(format!(
+                    "the tables in the schema `{schema}` have version {version}, and this user may not migrate them to \
+                     version {VERSION}: open them once as their owner, for example by `queues list`"
+                )));
+            }
+            _ => return Err(opening(error)),
         }
-        opening(error)
-    })
+    }
+    let problem = format!(
+        "the tables in the schema `{schema}` cannot be migrated from version {version} to {VERSION} while a transaction is open that \
+         has used them"
+    );
+    Err(unfit(problem).with_retry(RetryAdvice::Temporary))
 }
 
 /// Has the fence numbers go on from the time, after those that were given before these tables took the place of others.

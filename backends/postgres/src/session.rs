@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use queue_core::QueueName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
@@ -69,6 +70,8 @@ pub(crate) struct Session {
     server: Arc<Server>,
     /// Runs the connection.
     running: JoinHandle<()>,
+    /// From which times on messages are scheduled that settlements have made visible.
+    freed: HashMap<QueueName, i64>,
     /// Set if the state of the connection is not known.
     is_given_up: bool,
 }
@@ -251,6 +254,14 @@ impl Link {
         }
     }
 
+    /// Returns what was noted of messages that were made visible.
+    pub(crate) fn take_freed(&mut self) -> HashMap<QueueName, i64> {
+        let session = self.session.as_mut();
+        session
+            .map(|session| std::mem::take(&mut session.freed))
+            .unwrap_or_default()
+    }
+
     /// Returns the session, which is made anew if the connection is lost.
     pub(crate) async fn session(&mut self) -> Result<&mut Session> {
         if self.session.as_ref().is_none_or(Session::is_over) {
@@ -286,6 +297,7 @@ impl Session {
             statements: HashMap::new(),
             server,
             running,
+            freed: HashMap::new(),
             is_given_up: false,
         })
     }
@@ -305,6 +317,20 @@ impl Session {
 
     pub(crate) fn is_in_transaction(&self) -> bool {
         self.is_in_transaction
+    }
+
+    /// Notes that messages of these queues are scheduled from this time on.
+    pub(crate) fn note_freed<'q>(
+        &mut self,
+        queues: impl Iterator<Item = &'q QueueName>,
+        from: i64,
+    ) {
+        for queue in queues {
+            match self.freed.get_mut(queue) {
+                Some(noted) => *noted = from.min(*noted),
+                None => drop(self.freed.insert(queue.clone(), from)),
+            }
+        }
     }
 
     fn is_over(&self) -> bool {

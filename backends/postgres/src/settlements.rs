@@ -60,26 +60,29 @@ macro_rules! settle {
     };
 }
 
-/// Deletes messages, and makes the next one visible of each group of which the first message goes. A group is due, so that
-/// a receive looks at it, where that could not be done, or is not to be: in a group that takes turns, or if no next message
-/// is seen, because another transaction may have put one and not be committed.
+/// Deletes messages, and makes the next one visible of each group whose visible message goes. A group is due, so that a
+/// receive looks at it, wherever that is not done: in a group that takes turns; if a message goes that lies behind others; if
+/// no next one is seen, because another transaction may have put one and not be committed; and if another transaction has
+/// changed the next one. Answers also from which time on what it has made visible is scheduled.
 const DELETE: &str = settle!(
     "",
     "",
     concat!(
         r#"changed AS (
         DELETE FROM messages m USING held WHERE m.seq = held.seq
-        RETURNING held.place, m.queue, m."group", m.seq, held.group_limit
+        RETURNING held.place, m.queue, m."group", m.seq,
+            -- By the newest version of the row: it may have become visible after the snapshot.
+            held.group_limit IS NULL AND m.visible_at < "#,
+        in_turns!(),
+        r#" AS was_first
     ), counted AS (
         INSERT INTO totals SELECT queue, 0, count(*) FROM changed GROUP BY queue
     ), next AS MATERIALIZED (
-        SELECT changed.queue, changed."group", first.seq, group_limit IS NULL AND first.visible_at < "#,
-        in_turns!(),
-        r#" AS is_first_left FROM changed LEFT JOIN LATERAL (
-            SELECT seq, visible_at FROM messages n
+        SELECT changed.queue, changed."group", first.seq FROM changed LEFT JOIN LATERAL (
+            SELECT seq FROM messages n
             WHERE n.queue = changed.queue AND n."group" >= changed."group" AND n."group" <= changed."group" AND n.seq <> changed.seq
             ORDER BY n."group", visible_at, seq LIMIT 1
-        ) AS first ON group_limit IS NULL WHERE changed."group" IS NOT NULL
+        ) AS first ON was_first WHERE changed."group" IS NOT NULL
     ), free AS MATERIALIZED (
         SELECT n.seq FROM next JOIN messages n USING (seq), clock
         WHERE n.visible_at >= "#,
@@ -87,13 +90,13 @@ const DELETE: &str = settle!(
         r#" AND coalesce(n.expires_at > now, true) AND n.seq <> ALL (ARRAY(SELECT seq FROM held))
         FOR UPDATE OF n SKIP LOCKED
     ), freed AS (
-        UPDATE messages n SET visible_at = n.place FROM free WHERE n.seq = free.seq RETURNING n.seq
+        UPDATE messages n SET visible_at = n.place FROM free WHERE n.seq = free.seq RETURNING n.seq, n.place
     ), due AS (
         INSERT INTO groups_due SELECT DISTINCT queue, "group" FROM next
-        WHERE is_first_left IS NOT TRUE AND coalesce(seq <> ALL (ARRAY(SELECT seq FROM freed)), true)
+        WHERE coalesce(seq <> ALL (ARRAY(SELECT seq FROM freed)), true)
     )"#
     ),
-    ""
+    ", (SELECT min(freed.place) FROM freed)"
 );
 /// When a message becomes visible that is updated, and does not lie behind others.
 macro_rules! new_place {
@@ -233,6 +236,9 @@ pub(crate) async fn settle(
             break;
         };
         let (visible_at, nonce) = if is_delete {
+            if let Some(from) = column::<Option<i64>>(row, 2)? {
+                session.note_freed(settlements.iter().map(|(queue, ..)| *queue), from);
+            }
             (now, Uuid::nil())
         } else {
             (column(row, 2)?, column(row, 3)?)

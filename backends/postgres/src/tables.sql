@@ -63,9 +63,8 @@ CREATE INDEX messages_schedule ON messages (queue, visible_at, seq);
 CREATE INDEX messages_tracked ON messages (tracked) WHERE tracked IS NOT NULL;
 CREATE INDEX messages_group ON messages (queue, "group", visible_at, seq) WHERE "group" IS NOT NULL;
 
--- The groups in which a message came or went, or was received, so that it may be another one's turn. Receives make it visible, because a
--- put and a settlement that are not committed do not see each other, and an application's transaction must hold no lock
--- of a group.
+-- The groups in which it may be another message's turn, of which no settlement has made one visible. Receives do, because a put and a
+-- settlement that are not committed do not see each other, and an application's transaction must hold no lock of a group.
 CREATE TABLE groups_due (queue bigint NOT NULL, "group" text COLLATE "C" NOT NULL)
     WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX groups_due_queue ON groups_due (queue, "group");

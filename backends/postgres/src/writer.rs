@@ -200,6 +200,8 @@ impl Task {
 
     async fn write(&mut self, batch: Vec<Job>) {
         let answers = self.together(&batch).await.map_err(|failed| failed.failure);
+        // Before whoever is answered receives again.
+        self.lower_marks();
         match answers {
             Ok(answers) => {
                 for (job, answer) in batch.into_iter().zip(answers) {
@@ -210,6 +212,7 @@ impl Task {
             Err(failure) if failure.is_refusal() && batch.len() > 1 => {
                 for job in batch {
                     let answer = self.alone(&job.work).await;
+                    self.lower_marks();
                     self.answer_or_repeat(job, answer);
                 }
             }
@@ -218,6 +221,12 @@ impl Task {
                     self.answer(job, Err(failure.clone().into()));
                 }
             }
+        }
+    }
+
+    fn lower_marks(&mut self) {
+        for (queue, from) in self.link.take_freed() {
+            self.marks.lower(queue, from);
         }
     }
 

@@ -4,6 +4,7 @@ mod conformance;
 mod connections;
 #[cfg(feature = "tls")]
 mod encryption;
+mod groups;
 mod opening;
 mod outcomes;
 mod plans;
