@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::campaign::integrity;
+use crate::ledger::moment;
 use crate::process::{GUARD, Process};
 use crate::sabotage::Bug;
 use crate::worker::{Arguments, Role};
@@ -172,6 +173,42 @@ impl<'a> Crew<'a> {
     /// If there is no process.
     pub fn kill_any(&mut self) -> Role {
         self.kill(None)
+    }
+
+    /// Stops a random process, which [`resume`](Self::resume) lets go on.
+    ///
+    /// # Panics
+    /// If there is no process.
+    pub fn stop_any(&mut self) {
+        let victim = self.random.random_range(0..self.processes.len());
+        self.processes[victim].stop();
+    }
+
+    /// Whether a process is stopped.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.processes
+            .iter()
+            .any(|process| process.stopped.is_some())
+    }
+
+    /// Lets the processes go on that were stopped for so long. Returns the number of each, and when it was stopped.
+    ///
+    /// # Panics
+    /// If such a process has ended.
+    pub fn resume(&mut self, after: Duration) -> Vec<(u64, u64)> {
+        let now = moment();
+        let mut resumed = Vec::new();
+        for process in &mut self.processes {
+            let since = process
+                .stopped
+                .filter(|since| u128::from(now - since) >= after.as_nanos());
+            if let Some(since) = since {
+                process.resume();
+                resumed.push((process.number, since));
+            }
+        }
+        resumed
     }
 
     /// Kills the process of this number, or a random one if there is none, and returns its role.

@@ -1,13 +1,14 @@
-//! Processes that handle messages of groups are killed at random, and started anew after they have ended in order. In
+//! Processes that handle messages of groups are killed and stopped at random, and started anew after they have ended in order. In
 //! the end, each message of a group must have been handled in its turn, or never more at once than the limit of groups, and
 //! the history must have an entry of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use queue_core::backend::{Backend, GroupLimit};
 use queue_runtime::service::{Browsed, HistoryEntry, HowEnded};
@@ -16,6 +17,7 @@ use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
 
 use crate::crew::Crew;
+use crate::ledger::moment;
 use crate::process::GUARD;
 use crate::sabotage::Bug;
 use crate::worker::{DATABASE, Role, open};
@@ -50,6 +52,9 @@ const PROCESSES: usize = 4;
 /// The largest number of messages that are handled between two kills.
 const BETWEEN: usize = 120;
 
+/// How long a process is stopped: two leases.
+const STOP: Duration = Duration::from_secs(6);
+
 /// Within this time of its beginning, a handler has its lease also on a machine that stands still for a while, in
 /// nanoseconds.
 const CERTAIN: u64 = 1_000_000_000;
@@ -82,6 +87,8 @@ pub struct StepFigures {
     pub killed: usize,
     /// Processes that ended in order, and were replaced.
     pub restarts: usize,
+    /// Processes that were stopped for longer than their leases, and went on.
+    pub stops: usize,
     /// The highest number of messages of a group that were leased at once, for certain.
     pub at_once: usize,
 }
@@ -93,7 +100,12 @@ struct Run {
     begun: u64,
     /// `None` if the process was killed.
     ended: Option<u64>,
+    /// Whether the process was stopped, or had just gone on: the lease may have ended before.
+    is_late: bool,
 }
+
+/// The number of a process, and when it was stopped or had just gone on.
+type Stop = (u64, RangeInclusive<u64>);
 
 /// The handlers of each group, by fence number.
 #[derive(Debug, Default)]
@@ -120,6 +132,7 @@ impl Steps<'_> {
             set.expect("there are no messages");
         }
         let (mut submitted, mut restarts, mut steps) = (0, 0, BTreeMap::new());
+        let mut stops = Vec::new();
         submitted += self.submit(&service, submitted, &mut steps).await;
         for _ in 0..PROCESSES {
             crew.start(Role::Groups, None);
@@ -127,8 +140,13 @@ impl Steps<'_> {
         for kill in 0..self.kills {
             let lines = crew.random.random_range(1..=BETWEEN);
             let mut handled = 0;
-            while handled < lines {
+            if kill % 12 == 5 {
+                crew.stop_any();
+            }
+            while handled < lines || crew.has_stopped() {
                 handled += usize::from(crew.line().is_some());
+                let resumed = crew.resume(STOP).into_iter();
+                stops.extend(resumed.map(|(process, since)| (process, since..=moment() + CERTAIN)));
                 if left(&service).await < LOW {
                     submitted += self.submit(&service, submitted, &mut steps).await;
                 }
@@ -150,7 +168,7 @@ impl Steps<'_> {
             assert!(waiting.elapsed() < GUARD, "messages are left behind");
         }
         crew.end(Role::Groups);
-        let runs = Runs::read(crew.folder());
+        let runs = Runs::read(crew.folder(), &stops);
         let at_once = match self.limit {
             Some(limit) => runs.judge_limit(submitted, limit.get() as usize, &mut crew.wrong),
             None => runs.judge(submitted, &mut crew.wrong),
@@ -163,6 +181,7 @@ impl Steps<'_> {
             runs: all().count(),
             killed: all().filter(|run| run.ended.is_none()).count(),
             restarts,
+            stops: stops.len(),
             at_once,
         };
         drop(service);
@@ -270,7 +289,7 @@ fn judge_history(
 }
 
 impl Runs {
-    fn read(folder: &Path) -> Self {
+    fn read(folder: &Path, stops: &[Stop]) -> Self {
         let mut runs = Self::default();
         for file in std::fs::read_dir(folder).expect("a folder") {
             let path = file.expect("a file").path();
@@ -280,13 +299,19 @@ impl Runs {
             {
                 // A line that was being written when its process was killed is incomplete, or missing.
                 let log = std::fs::read_to_string(&path).expect("readable");
-                log.split_inclusive('\n').for_each(|line| runs.add(line));
+                let process = path.file_stem().and_then(|stem| stem.to_str());
+                let process: u64 = process
+                    .and_then(|stem| stem.parse().ok())
+                    .expect("a number");
+                let stops: Vec<_> = stops.iter().filter(|(of, _)| *of == process).collect();
+                log.split_inclusive('\n')
+                    .for_each(|line| runs.add(line, &stops));
             }
         }
         runs
     }
 
-    fn add(&mut self, line: &str) {
+    fn add(&mut self, line: &str, stops: &[&Stop]) {
         let words: Vec<&str> = line.trim_end().split(' ').collect();
         let ([what, group, number, fence, at], true) = (&words[..], line.ends_with('\n')) else {
             return;
@@ -304,6 +329,7 @@ impl Runs {
                 number,
                 begun: parse(at),
                 ended: None,
+                is_late: stops.iter().any(|(_, stop)| stop.contains(&parse(at))),
             }),
             _ => {
                 let run = runs.iter_mut().find(|run| run.number == number);
@@ -333,7 +359,7 @@ impl Runs {
             for (at, run) in runs.iter().enumerate() {
                 // A process that was killed has not given its lease back.
                 let is_leased = |other: &&Run| {
-                    let is_certain = run.begun < other.begun + CERTAIN;
+                    let is_certain = !other.is_late && run.begun < other.begun + CERTAIN;
                     is_certain && other.ended.is_none_or(|ended| run.begun < ended)
                 };
                 let at_once = runs[..=at].iter().filter(is_leased).count();
@@ -373,7 +399,7 @@ impl Runs {
                 } else if run.number + 1 < next {
                     note("handled again after the next one", &run);
                 }
-                if let Some(Run { begun, ended, .. }) = last {
+                if let Some(Run { begun, ended, .. }) = last.filter(|last| !last.is_late) {
                     let is_certain = run.begun < begun + CERTAIN;
                     if run.begun < begun || is_certain && ended.is_some_and(|end| run.begun < end) {
                         note("two at a time", &run);
@@ -399,11 +425,12 @@ impl fmt::Display for StepFigures {
             runs,
             killed,
             restarts,
+            stops,
             at_once,
         } = self;
         write!(
             f,
-            "{messages} messages, {runs} runs, {killed} of them killed, {restarts} restarts, at most {at_once} at once"
+            "{messages} messages, {runs} runs, {killed} of them killed, {restarts} restarts, {stops} stops, at most {at_once} at once"
         )
     }
 }
