@@ -1,4 +1,4 @@
-//! Messages of groups on SQLite and PostgreSQL, beside messages without; and how soon a message of another group is
+//! Messages of groups, and messages that are tracked, on SQLite and PostgreSQL, beside messages without; and how soon a message of another group is
 //! handled while one group has half a million.
 
 use std::time::Instant;
@@ -19,7 +19,8 @@ const FEW: &str = "100 groups";
 const TURNS: &str = "100 groups, four at once";
 const LOOPS: &str = "100 queues, a loop for each";
 const TRACKED: &str = "tracked, without groups";
-const SIDES: [&str; 6] = [NONE, MANY, FEW, TURNS, LOOPS, TRACKED];
+const HISTORY: &str = "tracked, with a history of 10,000";
+const SIDES: [&str; 7] = [NONE, MANY, FEW, TURNS, LOOPS, TRACKED, HISTORY];
 
 const MESSAGES: u32 = 100_000;
 const BATCH: u32 = 500;
@@ -47,6 +48,18 @@ enum Entry {
 #[derive(Debug, Clone, Serialize, Deserialize, Message)]
 #[message(kind = "bench.tracked-entry", queue = "entries", tracked)]
 struct TrackedEntry {
+    number: u32,
+}
+
+/// The same with an entry for each that ends, most of which are deleted again.
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(
+    kind = "bench.kept-entry",
+    queue = "entries",
+    tracked,
+    history = 10_000
+)]
+struct KeptEntry {
     number: u32,
 }
 
@@ -111,6 +124,9 @@ async fn rates(url: &str, messages: u32, side: &str) -> Outcome<[f64; 2]> {
     }
     if side == TRACKED {
         return rates_of(&service, messages, |number| TrackedEntry { number }).await;
+    }
+    if side == HISTORY {
+        return rates_of(&service, messages, |number| KeptEntry { number }).await;
     }
     rates_of(&service, messages, |number| entry(side, number)).await
 }
