@@ -390,7 +390,8 @@ impl MessageType {
         self
     }
 
-    /// Sets after which time entries of the [history](Self::with_history) are removed, if it has not more.
+    /// Sets after which time entries of the [history](Self::with_history) are not shown any more, and deleted when further ones
+    /// are made.
     #[must_use]
     pub const fn with_history_age(mut self, age: Duration) -> Self {
         self.history_age = Some(age);
@@ -490,7 +491,7 @@ impl MessageType {
         self.history
     }
 
-    /// After which time entries of the [history](Self::with_history) are removed, or `None` if time does not matter.
+    /// After which time entries of the [history](Self::with_history) are not shown any more, or `None` if time does not matter.
     #[must_use]
     pub const fn history_age(&self) -> Option<Duration> {
         self.history_age

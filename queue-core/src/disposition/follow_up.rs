@@ -47,6 +47,7 @@ impl fmt::Debug for FollowUp {
             .field("kind", &self.message_type.kind())
             .field("queue", &self.queue)
             .field("delay", &self.delay)
+            .field("time_to_live", &self.time_to_live)
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use queue_runtime::error::Operation;
 use queue_runtime::internal::error_chain;
-use queue_runtime::service::{Cancelled, HistoryEntry, HowEnded, Status};
+use queue_runtime::service::{Cancelled, HistoryEntry, HowEnded, Rescheduled, Status};
 use queue_runtime::testing::{self, Fault, TestService};
 use queue_runtime::{Failure, Message, MessageId, QueueService, Received, RetryPolicy};
 use queue_tests::{HOUR, SECOND};
@@ -226,4 +226,84 @@ async fn a_storage_that_shows_only_visible_messages_has_no_history() {
         text.ends_with("the history is 100 entries; allowed is none on a storage that shows only visible messages, such as Azure"),
         "{text}"
     );
+}
+
+/// A type whose entries are not kept for long.
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(
+    queue = "ticks",
+    kind = "aging-tick",
+    history = 100,
+    history_age = "1h"
+)]
+struct AgingTick {
+    number: u32,
+}
+
+async fn handle_ticks(service: &TestService, ticks: u32) {
+    let ticks = (0..ticks).map(|number| AgingTick { number });
+    service.submit_all(ticks).await.expect("submitted");
+    let listener = service.listener(async |_: Received<AgingTick>| ()).start();
+    let listener = listener.expect("starts");
+    testing::drain([&listener]).await.expect("drained");
+    stop(listener).await;
+    sleep(60 * SECOND).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_that_have_expired_do_not_count_for_those_that_are_kept() {
+    let service = testing::service().await;
+    handle_ticks(&service, 100).await;
+    sleep(HOUR).await;
+    for ticks in 1..=10 {
+        handle_ticks(&service, 10).await;
+        assert_eq!(entries(&service, "ticks").await.len(), 10 * ticks);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happened_last_counts_of_an_id_that_is_submitted_again() {
+    let service = testing::service().await;
+    let submit = async || {
+        let order = service.submit(Order { number: 1 }).id("nightly");
+        order.await.expect("submitted").id
+    };
+    let complete = async || {
+        let order = service.accept::<Order>().await.expect("accepted");
+        order.expect("one").complete().await.expect("completed");
+        sleep(SECOND).await;
+    };
+    let id = submit().await;
+    complete().await;
+    submit().await;
+    assert!(matches!(
+        service.status(&id).await.expect("read"),
+        Status::Waiting { .. }
+    ));
+    assert_eq!(
+        service.cancel(&id).await.expect("cancelled"),
+        Cancelled::Removed
+    );
+    assert_eq!(
+        service.cancel(&id).await.expect("cancelled"),
+        Cancelled::Before
+    );
+    assert!(matches!(
+        service.status(&id).await.expect("read"),
+        Status::Cancelled
+    ));
+
+    sleep(SECOND).await;
+    submit().await;
+    complete().await;
+    assert!(matches!(
+        service.status(&id).await.expect("read"),
+        Status::Ended { .. }
+    ));
+    assert_eq!(
+        service.cancel(&id).await.expect("cancelled"),
+        Cancelled::Completed
+    );
+    let rescheduled = service.reschedule(&id, HOUR).await.expect("read");
+    assert_eq!(rescheduled, Rescheduled::Completed);
 }

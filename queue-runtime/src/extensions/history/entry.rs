@@ -12,8 +12,11 @@ use crate::service::AnyQueue;
 ///
 /// A type has a history that says `#[message(history = 100_000)]`: for each of its messages that is completed or moved to the
 /// poison queue, an entry is put on the queue [`QUEUE-history`](AnyQueue::history), in the step that ends the message. As
-/// many entries as the type says are kept, and up to a twentieth or 64 more; none is older than its `history_age`, if it says
-/// one. If several types share a queue, the number of the one that keeps the most counts for all.
+/// many entries as the type says are kept, and of each process that makes entries up to a twentieth or 64 more; none is shown
+/// that is older than its `history_age`, if it says one. Those that are too many or too old are deleted when further entries are
+/// made. If several types share a queue, the number of the one that keeps the most counts for all.
+///
+/// An entry has the error of its message, also after the message is deleted from the poison queue.
 ///
 /// ```
 /// use queue_runtime::{Message, Received, testing};

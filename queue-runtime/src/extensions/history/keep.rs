@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use queue_core::backend::Browsing;
 use queue_core::envelope::Envelope;
 use queue_core::name::HISTORY_SUFFIX;
-use queue_core::{FollowUp, MessageType, QueueName};
+use queue_core::{FollowUp, Message as _, MessageId, MessageType, QueueName};
 
 use super::entry::{HowEnded, Stored, milliseconds};
 use super::trim::Trimmed;
@@ -18,6 +18,12 @@ const LONGEST_NAME: usize = 63 - HISTORY_SUFFIX.len();
 /// The histories of a service.
 #[derive(Debug, Default)]
 pub(crate) struct Histories(Mutex<HashMap<QueueName, Arc<Trimmed>>>);
+
+/// The id by which a storage finds the entries of a tracked message: another one than the message's, of which there may be
+/// more copies than a storage tells of.
+pub(crate) fn locator(id: &MessageId) -> MessageId {
+    MessageId::derived(id, Stored::TYPE.kind(), "")
+}
 
 /// Makes the entries of one queue's history.
 struct Keep {
@@ -52,7 +58,8 @@ impl OfTypes for Histories {
             let history = queue.history().expect("its length was checked");
             Arc::new(Trimmed::new(history))
         });
-        history.keep_at_least(most);
+        let has_age = types.iter().any(|one| one.history_age().is_some());
+        history.keep_at_least(most, has_age);
         let types = types.iter().filter(|one| one.history().is_some());
         Ok(Some(Arc::new(Keep {
             context: Arc::clone(context),
@@ -91,7 +98,7 @@ impl Rider for Keep {
             entry = entry.with_time_to_live(age);
         }
         if of_type.is_tracked() {
-            entry = entry.located_by(message.id.clone());
+            entry = entry.located_by(locator(&message.id));
         }
         Arc::clone(&self.history).count(&self.context);
         Some(entry)

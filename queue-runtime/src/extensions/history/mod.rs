@@ -14,4 +14,4 @@ mod keep;
 mod trim;
 
 pub use entry::{HistoryEntry, HowEnded};
-pub(crate) use keep::Histories;
+pub(crate) use keep::{Histories, locator};

@@ -6,19 +6,15 @@ use queue_core::backend::{
 };
 use queue_core::envelope::PoisonRecord;
 use queue_core::idempotency::WorkKey;
-use queue_core::name::HISTORY_SUFFIX;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
 
 use super::browse::Browsed;
 use super::delete::Along;
-use crate::extensions::history::{HistoryEntry, HowEnded};
+use crate::extensions::history::{HistoryEntry, HowEnded, locator};
 use crate::kernel::notify::Announced;
 use crate::kernel::send::Unreplied;
 use crate::kernel::settings::DEFAULT_RETENTION;
 use crate::service::{AnyQueue, QueueService};
-
-/// What is recorded of a message that was cancelled.
-const CANCELLED: &str = "cancelled";
 
 /// How often a change looks for a message that is received, put back or moved meanwhile.
 const LOOKS: usize = 10;
@@ -116,6 +112,8 @@ pub enum Rescheduled {
     Hidden,
     /// The message is on a poison queue, and stays there.
     Poison,
+    /// The message was completed before, as the [history](crate::service::HistoryEntry) of its queue says.
+    Completed,
     /// No queue has the message, for one of the reasons of [`Status::Gone`].
     Gone,
 }
@@ -158,7 +156,7 @@ impl QueueService {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn status(&self, id: &MessageId) -> Result<Status> {
-        let (located, ends) = self.locate(id).await?;
+        let located = self.locate(id).await?;
         let first = located.into_iter().min_by_key(|copy| {
             let is_poison = copy.message.poison().is_some();
             let rank = match copy.message.state {
@@ -168,16 +166,11 @@ impl QueueService {
             };
             (is_poison, rank, copy.message.visible_at)
         });
-        let Some(Copy { queue, message }) = first else {
-            let last = ends.into_iter().max_by_key(|(at, _)| *at);
-            return Ok(match last {
-                // A message that was completed may have been cancelled before, and submitted again.
-                Some((at, entry)) if entry.how == HowEnded::Completed => {
-                    Status::Ended { at, entry }
-                }
-                _ if self.was_cancelled(id).await? => Status::Cancelled,
-                Some((at, entry)) => Status::Ended { at, entry },
-                None => Status::Gone,
+        let Some(Copy { queue, message, .. }) = first else {
+            return Ok(match self.past(id).await? {
+                Past::Ended { at, entry } => Status::Ended { at, entry },
+                Past::Cancelled => Status::Cancelled,
+                Past::Unknown => Status::Gone,
             });
         };
         if let Some(record) = message.poison().cloned() {
@@ -211,27 +204,32 @@ impl QueueService {
     pub async fn cancel(&self, id: &MessageId) -> Result<Cancelled> {
         let mut done = None;
         for _ in 0..LOOKS {
-            let (located, ends) = self.locate(id).await?;
-            let (poison, copies): (Vec<_>, Vec<_>) = located
+            let (poison, copies): (Vec<_>, Vec<_>) = self
+                .locate(id)
+                .await?
                 .into_iter()
                 .partition(|copy| copy.message.poison().is_some());
             if copies.is_empty() {
                 return Ok(match done {
                     Some(done) => done,
                     None if !poison.is_empty() => Cancelled::Poison,
-                    None if ends
-                        .iter()
-                        .any(|(_, entry)| entry.how == HowEnded::Completed) =>
-                    {
-                        Cancelled::Completed
-                    }
-                    None if self.was_cancelled(id).await? => Cancelled::Before,
-                    None => Cancelled::Gone,
+                    None => match self.past(id).await? {
+                        Past::Cancelled => Cancelled::Before,
+                        Past::Ended { entry, .. } if entry.how == HowEnded::Completed => {
+                            Cancelled::Completed
+                        }
+                        _ => Cancelled::Gone,
+                    },
                 });
             }
-            for Copy { queue, message } in copies {
+            for Copy {
+                queue,
+                message,
+                seen_at,
+            } in copies
+            {
                 let queue = AnyQueue::new(Arc::clone(&self.context), queue);
-                let along = self.along(id, &message);
+                let along = self.along(id, &message, seen_at);
                 match queue.delete_browsed(&message, &along).await {
                     Ok(()) if message.state == MessageState::Hidden => {
                         done = Some(Cancelled::Revoked);
@@ -285,7 +283,7 @@ impl QueueService {
         let context = &self.context;
         'look: for _ in 0..LOOKS {
             let mut done = Rescheduled::Gone;
-            for Copy { queue, message } in self.locate(id).await?.0 {
+            for Copy { queue, message, .. } in self.locate(id).await? {
                 if message.poison().is_some() {
                     if done == Rescheduled::Gone {
                         done = Rescheduled::Poison;
@@ -310,50 +308,78 @@ impl QueueService {
                     Err(error) => return Err(error),
                 }
             }
+            if done == Rescheduled::Gone
+                && let Past::Ended { entry, .. } = self.past(id).await?
+                && entry.how == HowEnded::Completed
+            {
+                done = Rescheduled::Completed;
+            }
             return Ok(done);
         }
         Err(changes(Operation::Update))
     }
 
     /// What goes along with the removal of a message that is cancelled.
-    fn along(&self, id: &MessageId, message: &Browsed) -> Along {
+    fn along(&self, id: &MessageId, message: &Browsed, seen_at: Timestamp) -> Along {
         let context = &self.context;
         let envelope = message.body.envelope();
         let conditional_puts = context.backend.capabilities().conditional_puts;
         Along {
             notice: envelope.and_then(|request| Unreplied::Cancelled.notice(context, request, &[])),
             record: (conditional_puts == ConditionalPuts::Supported)
-                .then(|| Swap::new(key(id), CANCELLED, DEFAULT_RETENTION)),
+                .then(|| Swap::new(key(id), seen_at.to_string(), DEFAULT_RETENTION)),
         }
     }
 
-    /// Whether it is recorded that a message was cancelled.
-    async fn was_cancelled(&self, id: &MessageId) -> Result<bool> {
+    /// Tells what is recorded of a message that no queue has.
+    async fn past(&self, id: &MessageId) -> Result<Past> {
+        let cancelled_at = self.cancelled_at(id).await?;
+        let ends = self.locate(&locator(id)).await?.into_iter();
+        let ends = ends.filter_map(|Copy { message, .. }| {
+            let entry = message.history()?;
+            Some((message.inserted_at, entry))
+        });
+        let last = ends.max_by_key(|(at, _)| *at);
+        // A message that has ended may be submitted again, as may one that was cancelled.
+        Ok(
+            match last.filter(|(at, _)| cancelled_at.is_none_or(|cancelled_at| cancelled_at < *at))
+            {
+                Some((at, entry)) => Past::Ended { at, entry },
+                None if cancelled_at.is_some() => Past::Cancelled,
+                None => Past::Unknown,
+            },
+        )
+    }
+
+    /// Returns the storage's time at which a message was seen that was then cancelled, if that is recorded.
+    async fn cancelled_at(&self, id: &MessageId) -> Result<Option<Timestamp>> {
         let Some(store) = self.context.backend.results() else {
-            return Ok(false);
+            return Ok(None);
         };
         let key = key(id);
         let found = self.context.ask(|| store.find(&key)).await?;
-        Ok(found.is_some())
+        Ok(found.map(|found| {
+            let time = found.value.as_deref().map(String::from_utf8_lossy);
+            // An earlier release has recorded no time.
+            time.and_then(|time| time.parse().ok())
+                .unwrap_or(Timestamp::MIN)
+        }))
     }
 
-    /// Returns the copies of a message, and the entries of histories that say how it ended, and when.
-    async fn locate(&self, id: &MessageId) -> Result<(Vec<Copy>, Vec<(Timestamp, HistoryEntry)>)> {
+    async fn locate(&self, id: &MessageId) -> Result<Vec<Copy>> {
         let context = &self.context;
         let capabilities = context.backend.capabilities();
         let (limit, most) = (capabilities.max_moved_body, capabilities.max_receive);
         let located = context.ask(|| context.backend.locate(id, most)).await?;
         let arrived = context.clock.monotonic();
-        let (mut copies, mut ends) = (Vec::new(), Vec::new());
-        for Located { queue, message, .. } in located {
-            let message = Browsed::new(message, limit, arrived);
-            let is_of_history = queue.as_str().ends_with(HISTORY_SUFFIX);
-            match message.history().filter(|_| is_of_history) {
-                Some(entry) => ends.push((message.inserted_at, entry)),
-                None => copies.push(Copy { queue, message }),
-            }
-        }
-        Ok((copies, ends))
+        let copies = located
+            .into_iter()
+            .map(|Located { queue, message, .. }| Copy {
+                queue,
+                seen_at: message.read_at,
+                message: Browsed::new(message, limit, arrived),
+            });
+        Ok(copies.collect())
     }
 }
 
@@ -371,4 +397,13 @@ fn changes(operation: Operation) -> Error {
 struct Copy {
     queue: QueueName,
     message: Browsed,
+    /// The storage's time when the message was seen.
+    seen_at: Timestamp,
+}
+
+/// What is recorded of a message that no queue has.
+enum Past {
+    Cancelled,
+    Ended { at: Timestamp, entry: HistoryEntry },
+    Unknown,
 }

@@ -227,7 +227,8 @@ fn fingerprint_of(follow_ups: &[FollowUp]) -> u64 {
         let key = key.map(|key| canonical(Value::from(key.to_vec())));
         let payload = encoded.map(Encoded::payload);
         let kind = follow_up.message_type().kind();
-        (kind, follow_up.queue(), follow_up.delay(), key, payload)
+        let times = (follow_up.delay(), follow_up.time_to_live());
+        (kind, follow_up.queue(), times, key, payload)
     });
     fingerprint(parts.collect::<Vec<_>>())
 }

@@ -80,7 +80,8 @@ pub(crate) async fn run(of: &History, session: &Session) -> Result<()> {
         for message in &browsed.messages {
             if let Some(mut entry) = of.wanted(message, browsed.now) {
                 if output.hides_payloads {
-                    entry.error = entry.error.map(|_| HIDDEN.to_owned());
+                    let shown = (!output.json).then(|| HIDDEN.to_owned());
+                    entry.error = entry.error.and(shown);
                 }
                 last.push_back((message.inserted_at, ago(message, browsed.now), entry));
             }

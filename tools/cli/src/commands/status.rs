@@ -124,6 +124,7 @@ pub(crate) async fn reschedule(of: &Reschedule, session: &Session) -> Result<()>
         }
         Rescheduled::Hidden => "a consumer holds it, or has put it back",
         Rescheduled::Poison => "it is on a poison queue, and stays there",
+        Rescheduled::Completed => "it was completed before",
         _ => "it is gone, was not submitted, or is not tracked",
     };
     let text = format!("message {} is not rescheduled: {why}", of.id);
