@@ -37,6 +37,7 @@ mod records;
 mod results;
 mod runs;
 mod schema;
+mod server_time;
 mod session;
 mod settings;
 mod settlements;

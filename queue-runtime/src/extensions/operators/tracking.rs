@@ -6,6 +6,7 @@ use queue_core::backend::{
 };
 use queue_core::envelope::PoisonRecord;
 use queue_core::idempotency::WorkKey;
+use queue_core::name::HISTORY_SUFFIX;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
 
 use super::browse::Browsed;
@@ -335,6 +336,8 @@ impl QueueService {
     async fn past(&self, id: &MessageId) -> Result<Past> {
         let cancelled_at = self.cancelled_at(id).await?;
         let ends = self.locate(&locator(id)).await?.into_iter();
+        // On another queue, a sender wrote it.
+        let ends = ends.filter(|copy| copy.queue.as_str().ends_with(HISTORY_SUFFIX));
         let ends = ends.filter_map(|Copy { message, .. }| {
             let entry = message.history()?;
             Some((message.inserted_at, entry))
