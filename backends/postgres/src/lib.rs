@@ -24,6 +24,7 @@ mod asker;
 mod attachments;
 mod backend;
 mod builder;
+mod completions;
 mod failure;
 mod fitness;
 mod marks;

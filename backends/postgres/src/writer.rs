@@ -1,7 +1,7 @@
 //! The task that writes messages and records.
 //!
-//! The task carries out whatever has queued up in one transaction: single operations of all callers by a few statements,
-//! several operations of one caller each between savepoints. Nothing in it waits for another transaction. What another
+//! The task carries out whatever has queued up in one transaction: single operations of all callers, and completions with
+//! follow-ups, by a few statements, other operations of one caller each between savepoints. Nothing in it waits for another transaction. What another
 //! transaction has locked is tried again, with what has come meanwhile, for a bounded time.
 
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::completions::complete_together;
 use crate::failure::{Failure, Result};
 use crate::marks::Marks;
 use crate::pending::Pending;
@@ -91,7 +92,7 @@ pub(crate) struct Job {
     busy_until: Option<Instant>,
 }
 
-type Answer = Result<Done, Failed>;
+pub(crate) type Answer = Result<Done, Failed>;
 
 impl From<Failure> for Failed {
     fn from(failure: Failure) -> Self {
@@ -348,6 +349,7 @@ async fn carry_out_all(
     for run in runs {
         answer_run(session, run, &mut answers).await?;
     }
+    complete_together(session, batch, &mut answers).await?;
     for (job, answer) in batch.iter().zip(&mut answers) {
         if answer.is_none() {
             *answer = Some(between_savepoints(session, &job.work).await?);

@@ -1,5 +1,6 @@
 //! Tests of the engine on a real server: that of the URL in `QUEUE_TEST_POSTGRES`, or one that each test process starts.
 
+mod completions;
 mod conformance;
 mod connections;
 #[cfg(feature = "tls")]
