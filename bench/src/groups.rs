@@ -1,5 +1,5 @@
-//! Messages of groups, and messages that are tracked, on SQLite and PostgreSQL, beside messages without; and how soon a message of another group is
-//! handled while one group has half a million.
+//! Messages of groups, and messages that are tracked, on SQLite and PostgreSQL, beside messages without; and how soon a
+//! message of another group is handled while one group has half a million.
 
 use std::time::Instant;
 

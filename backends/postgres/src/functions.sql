@@ -228,11 +228,3 @@ BEGIN
         'messages', 1, 'bytes', octet_length(event), 'visible_in_ms', (wait + 999) / 1000)::text);
     RETURN id;
 END $$;
-
-CREATE OR REPLACE FUNCTION leave_attachment() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN
-        INSERT INTO {schema}.left_behind VALUES (OLD.attachment);
-        RETURN NULL;
-    END $$;
-CREATE OR REPLACE TRIGGER leave_attachment AFTER DELETE ON messages FOR EACH ROW WHEN (OLD.attachment IS NOT NULL)
-    EXECUTE FUNCTION leave_attachment();

@@ -1,15 +1,5 @@
 -- How messages of groups come to their turns.
 
--- A settlement of the engine makes the next message of the group visible itself or records the group, and says so by the setting.
-CREATE OR REPLACE FUNCTION leave_group() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN
-        INSERT INTO {schema}.groups_due SELECT id, OLD."group" FROM {schema}.queues WHERE id = OLD.queue;
-        RETURN NULL;
-    END $$;
-CREATE OR REPLACE TRIGGER leave_group AFTER DELETE ON messages FOR EACH ROW
-    WHEN (OLD."group" IS NOT NULL AND current_setting('queues.next_of_group', true) IS DISTINCT FROM 'settled')
-    EXECUTE FUNCTION leave_group();
-
 -- The messages of a group are found by comparisons of rows, which this index alone can answer: by equality, the messages of a
 -- queue in the order of their schedule would seem as good, where most are of one group.
 -- Looks at groups that are due, from the one after a name on and then from the first, and makes the next message visible of

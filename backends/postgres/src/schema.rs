@@ -37,6 +37,9 @@ const MIGRATION_PAUSE: Duration = Duration::from_millis(300);
 /// The tables, in the schema that is set.
 const TABLES: &str = include_str!("tables.sql");
 
+/// What a deleted message leaves.
+const TRIGGERS: &str = include_str!("triggers.sql");
+
 /// The functions by which messages of groups come to their turns.
 const GROUPS: &str = include_str!("groups.sql");
 
@@ -183,7 +186,7 @@ fn functions() -> String {
             now bigint, is_put boolean, seq bigint, nonce uuid, visible_at bigint, expires_at bigint
         ) LANGUAGE sql AS $put_all${PUT_ALL}$put_all$;"
     );
-    format!("{GROUPS}\n{put_all}\n{FUNCTIONS}")
+    format!("{TRIGGERS}\n{GROUPS}\n{put_all}\n{FUNCTIONS}")
 }
 
 fn filled_in(sql: &str, schema: &str) -> String {

@@ -228,6 +228,27 @@ async fn a_storage_that_shows_only_visible_messages_has_no_history() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_queue_whose_name_leaves_no_room_has_no_history() {
+    let service = testing::service().await;
+    for (length, is_allowed) in [(55, true), (56, false)] {
+        let name = "q".repeat(length);
+        let queue = service.queue_named::<Tick>(name.as_str()).expect("a name");
+        let listener = queue.listener(async |_: Received<Tick>| ()).start();
+        match listener {
+            Ok(listener) if is_allowed => stop(listener).await,
+            Err(error) if !is_allowed => {
+                let text = error_chain(&error);
+                assert!(
+                    text.contains("a name that leaves room for `-history`"),
+                    "{text}"
+                );
+            }
+            other => panic!("{length}: {other:?}"),
+        }
+    }
+}
+
 /// A type whose entries are not kept for long.
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(

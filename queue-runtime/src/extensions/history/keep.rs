@@ -12,9 +12,6 @@ use crate::kernel::context::Context;
 use crate::kernel::settings::InvalidSetting;
 use crate::kernel::settlement::{Ended, OfTypes, Rider};
 
-/// The longest name of a queue with a history.
-const LONGEST_NAME: usize = 63 - HISTORY_SUFFIX.len();
-
 /// The histories of a service.
 #[derive(Debug, Default)]
 pub(crate) struct Histories(Mutex<HashMap<QueueName, Arc<Trimmed>>>);
@@ -50,12 +47,14 @@ impl OfTypes for Histories {
             format_args!("{most} entries"),
             || "none on a storage that shows only visible messages, such as Azure".to_owned(),
         )?;
-        let length = queue.as_str().len();
-        let name = "length of the name of a queue with a history";
-        InvalidSetting::within(name, length, 3, LONGEST_NAME)?;
+        let history = queue.history();
+        let setting = "queue of a history";
+        InvalidSetting::check(history.is_ok(), setting, format_args!("`{queue}`"), || {
+            format!("a name that leaves room for `{HISTORY_SUFFIX}`")
+        })?;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let history = all.entry(queue.clone()).or_insert_with(|| {
-            let history = queue.history().expect("its length was checked");
+            let history = history.expect("it was checked");
             Arc::new(Trimmed::new(history))
         });
         let has_age = types.iter().any(|one| one.history_age().is_some());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use queue_core::backend::{BackendExt as _, Op, Ops, PutBackPlace};
 use queue_core::internal::error_chain;
 use queue_core::{QueueName, Result};
+use tokio::sync::Mutex;
 
 use crate::kernel::context::Context;
 
@@ -28,7 +29,8 @@ pub(super) struct Trimmed {
     has_age: AtomicBool,
     /// How many entries were made since the last look.
     made: AtomicUsize,
-    is_trimming: AtomicBool,
+    /// Held by the task that deletes.
+    trimming: Arc<Mutex<()>>,
 }
 
 impl Trimmed {
@@ -39,7 +41,7 @@ impl Trimmed {
             has_age: AtomicBool::new(false),
             // The first entry has a look at what earlier processes have left.
             made: AtomicUsize::new(usize::MAX / 2),
-            is_trimming: AtomicBool::new(false),
+            trimming: Arc::default(),
         }
     }
 
@@ -57,17 +59,20 @@ impl Trimmed {
     pub(super) fn count(self: Arc<Self>, context: &Arc<Context>) {
         let made = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let most = self.most.load(Ordering::Relaxed);
-        if made < FEWEST.max(most / SHARE) || self.is_trimming.swap(true, Ordering::Relaxed) {
+        if made < FEWEST.max(most / SHARE) {
             return;
         }
+        let Ok(trimming) = Arc::clone(&self.trimming).try_lock_owned() else {
+            return;
+        };
         self.made.store(0, Ordering::Relaxed);
         let of_service = Arc::downgrade(context);
         context.background.spawn(async move {
+            let _trimming = trimming;
             let trimmed = match of_service.upgrade() {
                 Some(context) => self.trim(&context, most).await,
                 None => Ok(()),
             };
-            self.is_trimming.store(false, Ordering::Relaxed);
             if let Err(error) = trimmed {
                 // The next entries have another look.
                 let (queue, error) = (&self.queue, error_chain(&error));

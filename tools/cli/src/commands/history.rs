@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::output::table::{Table, number, text};
-use crate::output::{HIDDEN, age, escape};
+use crate::output::{HIDDEN, age, count, escape, note};
 use crate::session::Session;
 
 /// Show how messages of a queue ended whose types keep a history, the newest last. Reads the whole history. Not on Azure.
@@ -74,10 +74,11 @@ pub(crate) async fn run(of: &History, session: &Session) -> Result<()> {
     let output = &session.output;
     let page = session.service.backend().capabilities().max_receive;
     let most = if of.all { usize::MAX } else { of.count };
-    let (mut last, mut from) = (VecDeque::new(), None);
+    let (mut last, mut from, mut unread) = (VecDeque::new(), None, 0);
     loop {
         let browsed = queue.browse(from.as_ref(), page).await?;
         for message in &browsed.messages {
+            unread += usize::from(message.history().is_none());
             if let Some(mut entry) = of.wanted(message, browsed.now) {
                 if output.hides_payloads {
                     let shown = (!output.json).then(|| HIDDEN.to_owned());
@@ -93,6 +94,13 @@ pub(crate) async fn run(of: &History, session: &Session) -> Result<()> {
         if from.is_none() {
             break;
         }
+    }
+    if unread > 0 {
+        note(format!(
+            "{} of the queue cannot be read as entries, and {} left out",
+            count(unread, "message"),
+            if unread == 1 { "is" } else { "are" }
+        ));
     }
     if output.json {
         return last

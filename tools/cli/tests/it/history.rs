@@ -49,6 +49,10 @@ async fn what_became_of_messages_is_shown_the_newest_last() {
     assert!(!poisoned.contains(ids[0].as_str()), "{poisoned}");
     let hidden = storage.out(&["--hide-payloads", "history", "invoices"]);
     assert!(!hidden.contains("address"), "{hidden}");
+    storage.out(&["submit", "invoices-history", "--kind", "other", "{}"]);
+    let with_another = storage.run(&["history", "invoices"]);
+    let note = "1 message of the queue cannot be read as entries, and is left out";
+    assert!(with_another.error.contains(note), "{with_another:?}");
     let none = storage.out(&["history", "invoices", "--kind", "order"]);
     assert_eq!(none, "there are no such entries\n");
 
