@@ -22,7 +22,7 @@ pub enum Wire {
     /// request id, then the struct's fields, in order. A type in lines also accepts events, with JSON.
     ///
     /// A field's value cannot contain a line feed or a carriage return. The payload of a type that implements
-    /// [`Message`] by hand is the lines of its fields.
+    /// [`Message`](crate::Message) by hand is the lines of its fields.
     Lines,
 }
 
