@@ -13,7 +13,7 @@ use pictures::Picture;
 use tempfile::TempDir;
 
 /// A timeout that only a hang reaches, on the slowest machine too.
-pub(crate) const GUARD: Duration = Duration::from_secs(600);
+pub(crate) const GUARD: Duration = Duration::from_secs(1800);
 
 /// Where queues and blobs are in a test.
 #[derive(Debug, Clone)]
@@ -48,7 +48,8 @@ pub(crate) fn program(arguments: &[&str]) -> Command {
 
 /// Runs the program to its end, with a timeout that is enough for a job.
 pub(crate) fn output(program: &mut Command) -> Output {
-    let program = program.args(["--timeout", "600s"]);
+    let timeout = format!("{}s", GUARD.as_secs());
+    let program = program.args(["--timeout", &timeout]);
     program.output().expect("the program runs")
 }
 
@@ -100,10 +101,18 @@ pub(crate) fn signal(child: &Child, signal: &str) {
 pub(crate) struct Worker {
     pub(crate) child: Child,
     log: Option<JoinHandle<Log>>,
+    seen: Arc<Seen>,
+}
+
+/// What a process has logged so far.
+#[derive(Debug, Default)]
+struct Seen {
     /// Messages in flight.
-    held: Arc<AtomicUsize>,
+    held: AtomicUsize,
+    /// Messages that were handled.
+    handled: AtomicUsize,
     /// Whether the process has noticed a signal to stop.
-    stopping: Arc<AtomicBool>,
+    stopping: AtomicBool,
 }
 
 /// The log of a process that has ended.
@@ -111,6 +120,8 @@ pub(crate) struct Worker {
 pub(crate) struct Log {
     /// Messages in flight at the end.
     pub(crate) held: usize,
+    /// Messages that were handled.
+    pub(crate) handled: usize,
     /// Responses recorded.
     pub(crate) recorded: usize,
     /// Warnings, errors and `stopped` lines.
@@ -127,25 +138,27 @@ impl Worker {
             .spawn()
             .expect("the program runs");
         let log = child.stderr.take().expect("it is piped");
-        let (held, stopping) = (Arc::default(), Arc::default());
-        let seen = (Arc::clone(&held), Arc::clone(&stopping));
-        let log = Some(thread::spawn(move || read(log, &seen.0, &seen.1)));
-        Self {
-            child,
-            log,
-            held,
-            stopping,
-        }
+        let seen = Arc::new(Seen::default());
+        let log = Some(thread::spawn({
+            let seen = Arc::clone(&seen);
+            move || read(log, &seen)
+        }));
+        Self { child, log, seen }
     }
 
     /// Whether the process has a message in flight.
     pub(crate) fn holds(&self) -> bool {
-        self.held.load(Relaxed) > 0
+        self.seen.held.load(Relaxed) > 0
+    }
+
+    /// How many messages the process has handled.
+    pub(crate) fn handled(&self) -> usize {
+        self.seen.handled.load(Relaxed)
     }
 
     /// Whether the process has noticed a signal to stop.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
+        self.seen.stopping.load(Relaxed)
     }
 
     /// Kills the process and reads its log to the end.
@@ -170,18 +183,20 @@ impl Drop for Worker {
     }
 }
 
-fn read(stderr: ChildStderr, held: &AtomicUsize, stopping: &AtomicBool) -> Log {
+fn read(stderr: ChildStderr, seen: &Seen) -> Log {
     let mut log = Log::default();
     for line in BufReader::new(stderr).lines() {
         let line = line.expect("logs are text");
         if line.contains(": handling queue=") {
             log.held += 1;
-            held.store(log.held, Relaxed);
+            seen.held.store(log.held, Relaxed);
         } else if line.contains(": handled queue=") {
             log.held -= 1;
-            held.store(log.held, Relaxed);
+            log.handled += 1;
+            seen.held.store(log.held, Relaxed);
+            seen.handled.store(log.handled, Relaxed);
         } else if line.contains(": stopping;") {
-            stopping.store(true, Relaxed);
+            seen.stopping.store(true, Relaxed);
         } else if line.contains(": recorded the response") {
             log.recorded += 1;
         } else if !line.contains(" INFO ") || line.contains(": stopped ") {
