@@ -134,3 +134,19 @@ async fn rusqlite_migration_migrates_around_the_queues() {
 async fn sqlx_migrates_around_the_queues() {
     migrates_around_the_queues(Library::Sqlx).await;
 }
+
+/// In a transaction of the application on PostgreSQL: the engine has the same sqlx as this program, beside its SQLite.
+async fn put_on_postgres(service: &QueueService, transaction: &mut sqlx::PgConnection) {
+    let put = service.submit(NumberedOrder { number: 1 });
+    put.within(transaction).await.expect("put");
+}
+
+#[tokio::test]
+async fn sqlx_with_its_default_features_is_in_one_program_with_all_engines() {
+    let is_compiled = async |service, transaction| put_on_postgres(service, transaction).await;
+    drop(is_compiled);
+    // Nobody listens there.
+    let refused = QueueService::connect("postgres://127.0.0.1:1/app").await;
+    let refused = refused.expect_err("no server").to_string();
+    assert!(refused.contains("PostgreSQL"), "{refused}");
+}

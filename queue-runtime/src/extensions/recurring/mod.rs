@@ -12,6 +12,12 @@
 //! On storages such as Azure, the ticks are recorded in a store that [`Schedule::recorded_in`] sets, with a weaker
 //! promise.
 //!
+//! # Steering
+//! From any process of the storage, [`pause_schedule`](crate::QueueService::pause_schedule) stops the ticks at once,
+//! [`resume_schedule`](crate::QueueService::resume_schedule) and [`run_schedule`](crate::QueueService::run_schedule) take
+//! effect within 30 seconds, and [`recorded_schedules`](crate::QueueService::recorded_schedules) shows the last and the next
+//! tick. [`Overlap`] decides about a tick while the message of an earlier one is not settled.
+//!
 //! # Clocks
 //! Each process decides by its own wall clock when a tick is due, so a tick is submitted when the fastest clock has
 //! reached it. Processes with slower clocks find each tick recorded. Ticks are recorded in order, and no tick before
@@ -40,16 +46,21 @@
 //!      another was first: last = its tick   │     │ swap last for it, and put its message, in one step
 //!      swapped: last = the tick             └─────┘
 //!
+//!   paused: no tick is due; every 30 s: read it again, for a run that is asked for
 //!   last is ahead of the clock: read it again every 30 s; far ahead for ten steady minutes: swap it for a time in the past
 //! ```
 
 mod due;
+mod last;
+mod overlap;
 mod records;
 mod recurrence;
 mod run;
 mod schedule;
+mod steering;
 
 pub use due::{MAX_MISSED, Missed};
+pub use overlap::Overlap;
 pub use records::{RecordedSchedule, RecordedSchedules};
 #[cfg(feature = "cron")]
 pub use recurrence::cron::{cron, cron_in};

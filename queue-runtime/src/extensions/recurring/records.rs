@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use queue_core::backend::{BackendExt as _, ConditionalPuts, PageMark, PutIf};
+use queue_core::backend::{ConditionalPuts, PageMark};
 use queue_core::clock::Timestamp;
 use queue_core::idempotency::{Forgotten, RecordState, Recorded, ResultStore};
-use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+use queue_core::{Error, ErrorKind, Operation, Result};
 
-use super::run::{Last, SCOPE, key};
+use super::last::{Last, SCOPE, key};
 use crate::kernel::context::Context;
 use crate::service::QueueService;
-
-/// The queue, which need not exist, that a put without a message names.
-const NO_QUEUE: QueueName = QueueName::from_static("schedules");
 
 /// A page of the schedules that a storage knows, from
 /// [`QueueService::recorded_schedules`](crate::QueueService::recorded_schedules).
@@ -37,58 +33,16 @@ pub struct RecordedSchedule {
     /// The last tick of the schedule, or the schedule's beginning if it has not ticked yet. [`ErrorKind::Corrupt`] if
     /// what is recorded cannot be read.
     pub last_tick: Result<Timestamp>,
+    /// The next tick, as far as a process that runs the schedule has recorded it. While the schedule is paused, this tick
+    /// is not submitted.
+    pub next_tick: Option<Timestamp>,
+    /// Whether the schedule is [paused](crate::QueueService::pause_schedule).
+    pub is_paused: bool,
+    /// Since when a [run](crate::QueueService::run_schedule) is asked for that no process has submitted yet.
+    pub run_asked_at: Option<Timestamp>,
 }
 
 impl QueueService {
-    /// Restarts a schedule: replaces the recorded last tick by the current time. Returns false if the storage knows no
-    /// schedule of this name.
-    ///
-    /// Use `reset_schedule` if a schedule waits because a clock was ahead when its last tick was recorded. Ticks after
-    /// the reset are submitted by all processes within a minute; earlier ticks are not made up for. If the wall clock
-    /// of this process is behind, ticks since the reset's time are submitted again, with the same ids.
-    ///
-    /// A schedule with [a store](crate::recurring::Schedule::recorded_in) keeps its last tick in its process: restart
-    /// the process instead.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let service = queue_runtime::QueueService::connect("memory:").await?;
-    /// let is_known = service.reset_schedule("hourly report").await?;
-    /// assert!(!is_known, "it was never started");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure; otherwise the backend's error.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the schedule may have been reset.
-    pub async fn reset_schedule(&self, name: &str) -> Result<bool> {
-        let context = &*self.context;
-        if context.backend.capabilities().conditional_puts == ConditionalPuts::Unsupported {
-            let unsupported = Error::new(ErrorKind::Unsupported, Operation::Results);
-            let detail = "this storage cannot record ticks; to reset a schedule that uses `recorded_in`, restart its processes";
-            return Err(unsupported.with_detail(detail).unsent());
-        }
-        // No record is empty, so that the first swap only reads.
-        let mut recorded = Bytes::new();
-        loop {
-            let begins = Last::new(context.clock.now());
-            let swap = begins.swap(name).in_place_of(recorded.clone());
-            match context.backend.put_if(&NO_QUEUE, None, &swap).await? {
-                PutIf::Swapped(_) => {
-                    tracing::info!(schedule = name, "reset a schedule");
-                    return Ok(true);
-                }
-                PutIf::Differs(None) => return Ok(false),
-                // The answer to an earlier try may have been lost; or a process has just submitted a tick.
-                PutIf::Differs(Some(current)) => recorded = current,
-            }
-        }
-    }
-
     /// Returns up to `max` of the schedules whose ticks the storage records, whether or not they run anywhere, with
     /// their last ticks: the first page, or the page at `from`. A page holds at most
     /// [`MAX_RECORDS`](crate::idempotency::MAX_RECORDS) schedules; a page with fewer, or none, may not be the last.
@@ -133,7 +87,7 @@ impl QueueService {
         from: Option<&PageMark>,
         max: usize,
     ) -> Result<RecordedSchedules> {
-        let store = store(&self.context)?;
+        let store = records(&self.context)?;
         let page = store.list(Some(SCOPE), from, max).await?;
         let mut schedules = Vec::with_capacity(page.records.len());
         for listed in page.records {
@@ -155,7 +109,7 @@ impl QueueService {
     /// nothing was recorded.
     ///
     /// A schedule of this name that is started later begins anew: earlier ticks are not made up for. A running schedule
-    /// begins anew at its next tick, and submits nothing for that tick.
+    /// begins anew within 30 seconds, or at its next tick if that is sooner, and then submits nothing for that tick.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) as for
@@ -164,7 +118,7 @@ impl QueueService {
     /// # Cancel safety
     /// If the future is dropped, the schedule may have been forgotten.
     pub async fn forget_schedule(&self, name: &str) -> Result<bool> {
-        let forgotten = store(&self.context)?.forget(&key(name)).await?;
+        let forgotten = records(&self.context)?.forget(&key(name)).await?;
         let removed = forgotten == Forgotten::Removed;
         if removed {
             tracing::info!(schedule = name, "forgot a schedule");
@@ -174,7 +128,7 @@ impl QueueService {
 }
 
 /// The store in which the storage records ticks.
-fn store(context: &Context) -> Result<Arc<dyn ResultStore>> {
+pub(super) fn records(context: &Context) -> Result<Arc<dyn ResultStore>> {
     let records = match context.backend.capabilities().conditional_puts {
         ConditionalPuts::Unsupported => None,
         _ => context.backend.results(),
@@ -191,17 +145,21 @@ fn store(context: &Context) -> Result<Arc<dyn ResultStore>> {
 
 impl RecordedSchedule {
     fn of(recorded: Recorded) -> Self {
-        let last_tick = match recorded.state {
+        let last = match recorded.state {
             RecordState::Damaged { problem } => {
                 let corrupt = Error::new(ErrorKind::Corrupt, Operation::Results);
                 Err(corrupt
                     .with_detail(format!("the record of the schedule is damaged: {problem}")))
             }
-            _ => Last::read(recorded.value).map(|last| last.tick),
+            _ => Last::read(recorded.value),
         };
+        let known = last.as_ref().ok();
         Self {
             name: recorded.key.key().to_owned(),
-            last_tick,
+            next_tick: known.and_then(|last| last.next),
+            is_paused: known.is_some_and(|last| last.paused),
+            run_asked_at: known.and_then(|last| last.run),
+            last_tick: last.map(|last| last.tick),
         }
     }
 }

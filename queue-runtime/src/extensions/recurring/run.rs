@@ -8,11 +8,12 @@ use queue_core::backend::{BackendExt as _, PutIf, Swap};
 use queue_core::clock::Timestamp;
 use queue_core::idempotency::{ResultStore, WorkKey};
 use queue_core::internal::{between, error_chain};
-use queue_core::{Error, ErrorKind, Message, MessageId, Operation, Result, RetryAdvice};
-use serde::{Deserialize, Serialize};
+use queue_core::{Error, Message, MessageId, Result, RetryAdvice};
 use tokio_util::sync::CancellationToken;
 
 use super::due::{BothClocks, Lead, LeadVerdict, due};
+use super::last::{Last, LastTick, key};
+use super::records::records;
 use super::recurrence::Ticks;
 use super::schedule::Schedule;
 use crate::extensions::idempotency::DEFAULT_RETENTION;
@@ -21,15 +22,9 @@ use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::{jitter, outage_pause};
 use crate::kernel::send::{Submit, SubmitError, SubmitErrorKind};
 
-/// The longest sleep, shorter than a tick may be late. The wall clock is looked at after each sleep: it may have been
-/// stepped.
+/// The longest sleep, shorter than a tick may be late. The wall clock and the record are looked at after each sleep: the
+/// clock may have been stepped, and somebody may have asked for a run.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
-
-/// How long the record of a schedule's last tick is kept: longer than any pause between two ticks.
-const RETENTION: Duration = Duration::from_secs(30 * 366 * 24 * 60 * 60);
-
-/// The scope of the records of schedules.
-pub(super) const SCOPE: &str = "schedule ticks";
 
 /// Runs a schedule.
 pub(super) struct Runner<M> {
@@ -38,6 +33,8 @@ pub(super) struct Runner<M> {
     stop: CancellationToken,
     /// `None` until what is recorded is known.
     last: Option<Last>,
+    /// When that was last known to be recorded, on the monotonic clock.
+    looked_at: Duration,
     lead: Lead,
     /// The last tick that was seen when it was not ahead of the clock.
     in_time: Option<Timestamp>,
@@ -60,6 +57,7 @@ impl<M: Message> Runner<M> {
             ticks,
             stop,
             last: None,
+            looked_at: Duration::ZERO,
             lead: Lead::default(),
             in_time: None,
         }
@@ -105,30 +103,69 @@ impl<M: Message> Runner<M> {
         }
     }
 
-    /// Submits the ticks that are due, and returns the next one.
+    /// Submits what is due, and returns the next tick.
     async fn step(&mut self) -> Result<Option<Timestamp>, Failed> {
-        let is_recorded = self.schedule.store.is_none();
-        let mut last = match &self.last {
-            // Another process, or a reset, may have replaced a record that is ahead.
-            Some(last) if !(is_recorded && self.lead.is_ahead()) => last.clone(),
-            _ => self.begin().await?,
-        };
+        let mut last = self.look_at_record().await?;
         loop {
             self.last = Some(last.clone());
+            if self.stop.is_cancelled() {
+                return Ok(None);
+            }
             let now = self.schedule.context.clock.now();
+            if let Some(asked_at) = last.run {
+                let next = LastTick { run: None, ..*last };
+                last = self.swap(&last, next, asked_at).await?;
+                continue;
+            }
+            if last.paused {
+                return Ok(None);
+            }
             if let Some(begins) = self.look(&last, now) {
                 last = self.replace(&last, begins).await?;
                 continue;
             }
             let due = due(&*self.ticks, last.tick, now, self.schedule.missed);
-            let Some(&tick) = due.first().filter(|_| !self.stop.is_cancelled()) else {
+            let Some(&tick) = due.first() else {
                 return Ok(self.ticks.next(last.tick.max(now)));
             };
+            let next = self.ticks.next(tick);
+            let next = LastTick {
+                tick,
+                next,
+                ..*last
+            };
             last = match &self.schedule.store {
-                None => self.swap(&last, tick).await?,
-                Some(store) => self.record(store, tick).await?,
+                None => self.swap(&last, next, tick).await?,
+                Some(store) => self.record(store, next).await?,
             };
         }
+    }
+
+    /// Returns what is recorded, which a pause, a run that is asked for, a reset or another process may have changed.
+    async fn look_at_record(&mut self) -> Result<Last, Failed> {
+        let now = self.schedule.context.clock.monotonic();
+        let is_old = now.saturating_sub(self.looked_at) >= LONGEST_SLEEP;
+        let last = match &self.last {
+            None => self.begin().await?,
+            Some(last) if self.schedule.store.is_some() => last.clone(),
+            Some(_) if self.lead.is_ahead() => self.begin().await?,
+            Some(last) if is_old => self.steered(last).await?,
+            Some(last) => return Ok(last.clone()),
+        };
+        self.looked_at = now;
+        Ok(last)
+    }
+
+    /// Returns what is recorded by now, if it is anything that cannot wait until the next tick.
+    async fn steered(&self, last: &Last) -> Result<Last, Failed> {
+        let Ok(store) = records(&self.schedule.context) else {
+            return self.begin().await;
+        };
+        let found = store.find(&key(&self.schedule.name)).await?;
+        let recorded = self.recorded(found.and_then(|found| found.value)).await?;
+        // A process whose clock is behind repeats ticks. They are made up for once, at the next tick.
+        let is_behind = recorded.tick < last.tick && !recorded.paused && recorded.run.is_none();
+        Ok(if is_behind { last.clone() } else { recorded })
     }
 
     /// Looks whether the last tick is ahead of the clock, and says so. Returns the moment that must replace the tick,
@@ -171,7 +208,11 @@ impl<M: Message> Runner<M> {
 
     /// Records a moment in place of a last tick that is far ahead of the clock. Returns what is recorded afterwards.
     async fn replace(&self, last: &Last, begins: Timestamp) -> Result<Last, Failed> {
-        let next = Last::new(begins);
+        let next = Last::from(LastTick {
+            tick: begins,
+            next: self.ticks.next(begins),
+            ..**last
+        });
         if self.schedule.store.is_none() {
             let swap = next.swap(&self.schedule.name);
             let swap = swap.in_place_of(last.value.clone());
@@ -193,7 +234,8 @@ impl<M: Message> Runner<M> {
 
     /// Returns the last tick that is recorded. If there is none, records that the schedule begins now.
     async fn begin(&self) -> Result<Last, Failed> {
-        let began = Last::new(self.schedule.context.clock.now());
+        let now = self.schedule.context.clock.now();
+        let began = Last::from(LastTick::begin(now, self.ticks.next(now)));
         if self.schedule.store.is_some() {
             return Ok(began);
         }
@@ -216,26 +258,44 @@ impl<M: Message> Runner<M> {
         }
     }
 
-    /// Submits a tick, unless another process has changed what is recorded, and returns the last recorded tick.
-    async fn swap(&self, last: &Last, tick: Timestamp) -> Result<Last, Failed> {
-        let next = Last::new(tick);
-        let swap = next.swap(&self.schedule.name);
-        let swap = swap.in_place_of(last.value.clone());
-        let sent = self.submit(tick)?.send_if(&swap).await;
-        match sent.map_err(Failed::of_submit)? {
-            SubmittedIf::Submitted(_) => Ok(next),
-            SubmittedIf::Differs(current) => self.recorded(current).await,
+    /// Submits a tick and records `next`, unless another process has changed what is recorded. Returns what is recorded
+    /// afterwards.
+    async fn swap(&mut self, last: &Last, next: LastTick, tick: Timestamp) -> Result<Last, Failed> {
+        let schedule = &self.schedule;
+        let next = Last::from(next);
+        let swap = next.swap(&schedule.name).in_place_of(last.value.clone());
+        let submit = self.submit(tick)?;
+        let (submit, key) = schedule.overlap.apply(&schedule.name, submit);
+        let sent = submit.send_if(&swap, key).await;
+        let current = match sent.map_err(Failed::of_submit)? {
+            SubmittedIf::Submitted(_) => None,
+            SubmittedIf::Differs(current) => Some(current),
+            SubmittedIf::Held => {
+                let schedule = &schedule.name;
+                log_caught(|| {
+                    tracing::info!(schedule, %tick, "skipped a tick of a schedule: the message before is not settled");
+                });
+                match self.put_if(&swap).await? {
+                    PutIf::Swapped(_) => None,
+                    PutIf::Differs(current) => Some(current),
+                }
+            }
+        };
+        self.looked_at = self.schedule.context.clock.monotonic();
+        match current {
+            None => Ok(next),
+            Some(current) => self.recorded(current).await,
         }
     }
 
     /// Submits a tick, unless it is recorded in the store.
-    async fn record(&self, store: &Arc<dyn ResultStore>, tick: Timestamp) -> Result<Last, Failed> {
+    async fn record(&self, store: &Arc<dyn ResultStore>, next: LastTick) -> Result<Last, Failed> {
         let scope = format!("schedule ticks of {}", self.schedule.name);
-        let key = WorkKey::new(scope, tick.to_string());
-        let submit = self.submit(tick)?;
+        let key = WorkKey::new(scope, next.tick.to_string());
+        let submit = self.submit(next.tick)?;
         let sent = submit.send_recorded(store, key, DEFAULT_RETENTION).await;
         sent.map_err(Failed::of_submit)?;
-        Ok(Last::new(tick))
+        Ok(next.into())
     }
 
     fn submit(&self, tick: Timestamp) -> Result<Submit<M>, Failed> {
@@ -269,59 +329,6 @@ impl From<Error> for Failed {
         Self {
             retry: error.retry(),
             error: error_chain(&error),
-        }
-    }
-}
-
-/// The last tick that was submitted.
-#[derive(Debug, Clone)]
-pub(super) struct Last {
-    pub(super) tick: Timestamp,
-    /// What is recorded of the tick.
-    pub(super) value: Bytes,
-}
-
-/// What is recorded of the last tick.
-#[derive(Serialize, Deserialize)]
-struct RecordedTick {
-    tick: Timestamp,
-    /// A random number of the try, so that no two tries record the same.
-    token: u64,
-}
-
-/// Returns the key under which a schedule is recorded.
-pub(super) fn key(schedule: &str) -> WorkKey {
-    WorkKey::new(SCOPE, schedule)
-}
-
-impl Last {
-    pub(super) fn new(tick: Timestamp) -> Self {
-        let token = rand::random();
-        let record = serde_json::to_vec(&RecordedTick { tick, token });
-        Self {
-            tick,
-            value: record.expect("a time and a number are JSON").into(),
-        }
-    }
-
-    /// Returns the swap that records the tick for a schedule of which nothing is recorded.
-    pub(super) fn swap(&self, schedule: &str) -> Swap {
-        Swap::new(key(schedule), self.value.clone(), RETENTION)
-    }
-
-    pub(super) fn read(current: Option<Bytes>) -> Result<Self> {
-        let record = current
-            .as_deref()
-            .map(serde_json::from_slice::<RecordedTick>);
-        match (record, current) {
-            (Some(Ok(record)), Some(value)) => Ok(Self {
-                tick: record.tick,
-                value,
-            }),
-            _ => {
-                let corrupt = Error::new(ErrorKind::Corrupt, Operation::Results);
-                Err(corrupt.with_detail("the record of the schedule cannot be read as a tick"))
-            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
-use queue_core::backend::ConditionalPuts;
+use queue_core::backend::{Atomicity, ConditionalPuts, Groups};
 use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::due::{MAX_MISSED, Missed};
+use super::overlap::Overlap;
 use super::recurrence::{InvalidRecurrence, Recurrence, Ticks};
 use super::run::Runner;
 use crate::kernel::clock::has_timer;
@@ -61,6 +62,7 @@ pub struct Schedule<M> {
     pub(super) message: Box<dyn Fn(Timestamp) -> M + Send + Sync>,
     pub(super) queue: QueueName,
     pub(super) missed: Missed,
+    pub(super) overlap: Overlap,
     pub(super) store: Option<Arc<dyn ResultStore>>,
 }
 
@@ -80,6 +82,7 @@ impl<M: Message> Schedule<M> {
             message: Box::new(message),
             queue: M::TYPE.queue(),
             missed: Missed::default(),
+            overlap: Overlap::default(),
             store: None,
         }
     }
@@ -99,6 +102,12 @@ impl<M: Message> Schedule<M> {
     /// Sets what is done about missed ticks. The default is [`Missed::Once`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
+        self
+    }
+
+    /// Sets what a tick does while the message of an earlier one is not settled. The default is [`Overlap::Allow`].
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = overlap;
         self
     }
 
@@ -162,9 +171,22 @@ impl<M: Message> Schedule<M> {
         {
             return Err(ScheduleErrorKind::Limit(limit));
         }
-        let conditional = self.context.backend.capabilities().conditional_puts;
+        let capabilities = self.context.backend.capabilities();
+        let conditional = capabilities.conditional_puts;
         if self.store.is_none() && conditional == ConditionalPuts::Unsupported {
             return Err(ScheduleErrorKind::Unsupported);
+        }
+        let is_possible = match self.overlap {
+            Overlap::Allow => true,
+            Overlap::Skip => {
+                let is_atomic = capabilities.atomicity == Atomicity::Atomic;
+                let is_recorded = conditional == ConditionalPuts::Supported && is_atomic;
+                self.store.is_none() && is_recorded && M::TYPE.wire().is_event()
+            }
+            Overlap::Queue => capabilities.groups != Groups::Unsupported,
+        };
+        if !is_possible {
+            return Err(ScheduleErrorKind::Overlap(self.overlap));
         }
         Ok(ticks)
     }
@@ -408,6 +430,12 @@ pub enum ScheduleErrorKind {
     /// The storage cannot record ticks.
     #[error("the storage cannot record a tick with its message; give a store by `recorded_in`")]
     Unsupported,
+    /// The storage or the messages do not allow this [`Overlap`].
+    #[error(
+        "`Overlap::{0:?}` needs a storage of which {need}; `Overlap::Allow` needs nothing",
+        need = needed(*.0)
+    )]
+    Overlap(Overlap),
     /// A schedule of this name runs on the service. A second schedule of the name would never submit a tick, because
     /// the storage knows schedules by their names.
     #[error(
@@ -423,6 +451,18 @@ pub enum ScheduleErrorKind {
     /// The current Tokio runtime has no timer.
     #[error("the Tokio runtime has no timer; build it with `enable_all()`")]
     NoTimer,
+}
+
+/// What a way of overlapping needs.
+fn needed(overlap: Overlap) -> &'static str {
+    match overlap {
+        Overlap::Allow => "nothing is asked",
+        Overlap::Skip => {
+            "one step records a tick and a key with their message, as memory, SQLite and PostgreSQL do without \
+             `recorded_in`, and messages that are events, which carry the key"
+        }
+        Overlap::Queue => "messages have groups: memory, SQLite and PostgreSQL",
+    }
 }
 
 queue_core::debug_as_text!(ScheduleErrorKind);

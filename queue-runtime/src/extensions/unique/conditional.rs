@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{BackendExt as _, PutIf, Swap};
+use queue_core::backend::{Backend as _, BackendExt as _, Op, OpOutcome, PutIf, Swap};
 use queue_core::idempotency::{ResultStore, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RequestId};
 
-use crate::extensions::idempotency::{OnceErrorKind, once};
+use crate::extensions::idempotency::{DEFAULT_RETENTION, OnceErrorKind, once};
 use crate::kernel::send::{Dispatch, Outgoing, Submitted, UniqueKey, UniquePut, UniqueRecord};
 
 /// The lease of a submission that is recorded in a store: how long others wait if its process dies.
@@ -20,20 +20,27 @@ pub(crate) enum SubmittedIf {
     Submitted(Submitted),
     /// Nothing was put, because this value is recorded.
     Differs(Option<Bytes>),
+    /// Nothing was put, because another message holds the key.
+    Held,
 }
 
-/// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, if `keeps`: what is recorded stays
-/// until all tries are over, so that another try has no second effect.
+/// Puts a message if the swap succeeds and, with a key, no other message holds it. Tries again after an unknown outcome, too,
+/// if `keeps`: what is recorded stays until all tries are over, so that another try has no second effect.
 pub(crate) async fn put_if(
     sending: &Dispatch,
     outgoing: &Outgoing,
     swap: &Swap,
+    key: Option<&UniqueKey>,
     keeps: bool,
 ) -> Result<SubmittedIf, Error> {
-    let backend = &sending.context.backend;
     let policy = sending.policy.clone().or_unknown(keeps);
-    let put = || backend.put_if(&outgoing.queue, Some(outgoing.new.clone()), swap);
-    match sending.repeat(outgoing, &policy, put).await? {
+    let hold = key.map(|key| hold(outgoing, key, DEFAULT_RETENTION).ending_with_message());
+    let put = || put_once(sending, outgoing, swap, hold.as_ref());
+    let answer = sending.repeat(outgoing, &policy, put).await?;
+    let Some(answer) = answer else {
+        return Ok(SubmittedIf::Held);
+    };
+    match answer {
         PutIf::Swapped(Some(receipt)) => {
             sending.announce(outgoing);
             Ok(SubmittedIf::Submitted(
@@ -54,6 +61,50 @@ pub(crate) async fn put_if(
     }
 }
 
+/// Returns `None` if `hold` is refused.
+async fn put_once(
+    sending: &Dispatch,
+    outgoing: &Outgoing,
+    swap: &Swap,
+    hold: Option<&Swap>,
+) -> Result<Option<PutIf>, Error> {
+    let (backend, queue) = (&sending.context.backend, &outgoing.queue);
+    let Some(hold) = hold else {
+        let put = backend.put_if(queue, Some(outgoing.new.clone()), swap);
+        return put.await.map(Some);
+    };
+    let record = |swap: &Swap| Op::Swap {
+        queue: queue.clone(),
+        swap: swap.clone(),
+    };
+    let put = Op::Put {
+        queue: queue.clone(),
+        message: outgoing.new.clone(),
+    };
+    let ops = [put, record(swap), record(hold)];
+    match backend.apply(ops.into_iter().collect()).await {
+        Ok(outcomes) => match &outcomes[..] {
+            [OpOutcome::Put(receipt), ..] => Ok(Some(PutIf::Swapped(Some(receipt.clone())))),
+            _ => Ok(Some(PutIf::Swapped(None))),
+        },
+        Err(failed) => match (failed.error.kind(), failed.index, failed.found()) {
+            (ErrorKind::Conflict, 1, found) => {
+                let current = found.and_then(|found| found.value.clone());
+                Ok(Some(PutIf::Differs(current)))
+            }
+            (ErrorKind::Conflict, 2, _) => Ok(None),
+            _ => Err(failed.error),
+        },
+    }
+}
+
+/// Returns the swap by which a message takes a key.
+fn hold(outgoing: &Outgoing, key: &UniqueKey, duration: Duration) -> Swap {
+    let record = UniqueRecord::new(&outgoing.id, &outgoing.request_id, key.put.clone());
+    // A submission that is recorded in a store may have been given up.
+    Swap::new(key.work_key(), record.value(), duration).or_ended()
+}
+
 /// Puts a message and records it in one step, unless its key is recorded.
 pub(crate) async fn send_if_first(
     sending: &Dispatch,
@@ -62,15 +113,14 @@ pub(crate) async fn send_if_first(
     duration: Duration,
     until_settled: bool,
 ) -> Result<Submitted, Error> {
-    let record = UniqueRecord::new(&outgoing.id, &outgoing.request_id, key.put.clone());
-    // A submission that is recorded in a store may have been given up.
-    let mut swap = Swap::new(key.work_key(), record.value(), duration).or_ended();
+    let mut swap = hold(outgoing, key, duration);
     if until_settled {
         swap = swap.ending_with_message();
     }
     // Settled during a pause, the message releases its key.
-    match put_if(sending, outgoing, &swap, !until_settled).await? {
+    match put_if(sending, outgoing, &swap, None, !until_settled).await? {
         SubmittedIf::Submitted(submitted) => Ok(submitted),
+        SubmittedIf::Held => Err(no_record(&outgoing.queue)),
         SubmittedIf::Differs(current) => {
             let recorded = current.and_then(|value| serde_json::from_slice(&value).ok());
             let receipt = recorded.and_then(|recorded| receipt(recorded, key.put.token));

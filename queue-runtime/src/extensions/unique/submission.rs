@@ -304,11 +304,20 @@ impl<M> Submit<M> {
             .map_err(|error| outgoing.failed(message, error))
     }
 
-    /// Submits the message if the swap succeeds.
-    pub(crate) async fn send_if(self, swap: &Swap) -> Result<SubmittedIf, SubmitError<M>> {
+    /// Submits the message if the swap succeeds and, with a key, no other message holds it. The message holds the key until it
+    /// is settled.
+    pub(crate) async fn send_if(
+        mut self,
+        swap: &Swap,
+        key: Option<UniqueKey>,
+    ) -> Result<SubmittedIf, SubmitError<M>> {
+        if let Some(key) = &key {
+            let text = key.text();
+            self.encoded = self.encoded.map(|encoded| encoded.with_unique_key(text));
+        }
         let (span, sending) = (observe::send(&self.queue, 1), self.sending());
         let (outgoing, message) = self.encode_in(&span)?;
-        let put = put_if(&sending, &outgoing, swap, true).instrument(span);
+        let put = put_if(&sending, &outgoing, swap, key.as_ref(), true).instrument(span);
         let answer = put.await;
         answer.map_err(|error| outgoing.failed(message, error))
     }
@@ -373,12 +382,17 @@ impl<M> Submit<M> {
         let fields = encoded.key().ok_or(SubmitErrorKind::NoKey { kind })?;
         let mut parts = vec![Value::from(kind)];
         parts.extend_from_slice(fields);
-        let key = UniqueKey {
-            scope: unique.scope,
-            key: canonical(Value::Array(parts)),
-            put: UniquePut::of(&self.context, &self.queue, self.delay),
-        };
+        let key = self.key_of(unique.scope, canonical(Value::Array(parts)));
         Ok((key, duration))
+    }
+
+    /// Returns a key that this message would hold.
+    pub(crate) fn key_of(&self, scope: Option<String>, key: String) -> UniqueKey {
+        UniqueKey {
+            scope,
+            key,
+            put: UniquePut::of(&self.context, &self.queue, self.delay),
+        }
     }
 
     fn refusal(&self, kind: ErrorKind, detail: &str) -> SubmitErrorKind {

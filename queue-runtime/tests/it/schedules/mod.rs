@@ -3,4 +3,5 @@
 mod clocks;
 pub(crate) mod fixture;
 mod records;
+mod steering;
 mod ticks;

@@ -11,7 +11,7 @@ use crate::session::Session;
 /// How many schedules are read at once.
 const PAGE: usize = 200;
 
-/// Shows and removes the recorded ticks of schedules. Not on Azure.
+/// Shows, pauses and runs schedules, whose ticks the storage records. Not on Azure.
 #[derive(Debug, Args)]
 pub(crate) struct Schedules {
     #[command(subcommand)]
@@ -22,6 +22,12 @@ pub(crate) struct Schedules {
 enum Action {
     /// List the schedules, running or not. `list` is the default.
     List,
+    /// Pause a schedule in all processes: no tick is submitted until `resume`.
+    Pause { name: String },
+    /// Resume a paused schedule, within 30 seconds. The ticks of the pause are left out.
+    Resume { name: String },
+    /// Have a process that runs the schedule submit its message once more, within 30 seconds, also if it is paused.
+    Run { name: String },
     /// Let a schedule begin anew now, because its last tick was recorded by a clock that was ahead.
     Reset { name: String },
     /// Remove the record of a schedule that no program starts any more.
@@ -32,6 +38,18 @@ pub(crate) async fn run(schedules: Schedules, session: &Session) -> Result<()> {
     let service = &session.service;
     match schedules.action.unwrap_or(Action::List) {
         Action::List => list(session).await,
+        Action::Pause { name } => {
+            let known = service.pause_schedule(&name).await?;
+            done(known, &name, "paused", session)
+        }
+        Action::Resume { name } => {
+            let known = service.resume_schedule(&name).await?;
+            done(known, &name, "resumed", session)
+        }
+        Action::Run { name } => {
+            let known = service.run_schedule(&name).await?;
+            done(known, &name, "asked for a run of", session)
+        }
         Action::Reset { name } => {
             session.confirm(&format!("Let schedule `{name}` begin anew now?"))?;
             let known = service.reset_schedule(&name).await?;
@@ -57,7 +75,7 @@ fn done(known: bool, name: &str, what: &str, session: &Session) -> Result<()> {
 }
 
 async fn list(session: &Session) -> Result<()> {
-    let mut table = Table::new(["SCHEDULE", "LAST TICK", "AGO"]);
+    let mut table = Table::new(["SCHEDULE", "LAST TICK", "AGO", "NEXT TICK", "STATE"]);
     let mut from = None;
     loop {
         let page = session
@@ -68,8 +86,14 @@ async fn list(session: &Session) -> Result<()> {
             let tick = schedule.last_tick;
             if session.output.json {
                 let (tick, problem) = (tick.as_ref().ok(), tick.as_ref().err());
-                let line =
-                    json!({ "schedule": schedule.name, "last_tick": tick, "problem": problem });
+                let line = json!({
+                    "schedule": schedule.name,
+                    "last_tick": tick,
+                    "next_tick": schedule.next_tick,
+                    "is_paused": schedule.is_paused,
+                    "run_asked_at": schedule.run_asked_at,
+                    "problem": problem,
+                });
                 session.output.json(&line)?;
                 continue;
             }
@@ -83,7 +107,15 @@ async fn list(session: &Session) -> Result<()> {
                 }
                 Err(error) => (escape(&format!("{error:?}")), String::new()),
             };
-            table.row([text(escape(&schedule.name)), text(tick), text(ago)]);
+            let next = schedule.next_tick.filter(|_| !schedule.is_paused);
+            let next = next.map(|tick| tick.to_string()).unwrap_or_default();
+            let state = match (schedule.is_paused, schedule.run_asked_at) {
+                (false, None) => "",
+                (true, None) => "paused",
+                (false, Some(_)) => "a run is asked for",
+                (true, Some(_)) => "paused; a run is asked for",
+            };
+            table.row([escape(&schedule.name), tick, ago, next, state.to_owned()].map(text));
         }
         from = page.next;
         if from.is_none() {

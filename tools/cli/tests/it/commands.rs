@@ -1,11 +1,8 @@
 //! Each command: what it writes, what it changes, and its exit codes.
 
-use std::time::Duration;
 use std::{fs, io};
 
 use queue_runtime::once;
-use queue_runtime::recurring::every;
-use queue_tests::orders::ShopOrder;
 use serde_json::json;
 
 use crate::support::{Ran, Storage};
@@ -305,25 +302,14 @@ fn a_queue_is_paused_for_everybody_and_resumed() {
 }
 
 #[tokio::test]
-async fn schedules_and_results_are_listed_and_forgotten() {
+async fn results_are_listed_and_forgotten() {
     let storage = Storage::new();
     let service = storage.service().await;
-    let hourly = every(Duration::from_secs(3600));
-    let schedule = service.schedule("hourly", hourly, |_| ShopOrder { number: 1 });
-    schedule.start().expect("started").stop().await;
     let store = service.results().expect("in the file");
     for (key, result) in [("order-7", 7), ("order-8", 8)] {
         let work = once(&store, key, async { Ok::<_, io::Error>(result) });
         assert_eq!(work.await.expect("done"), result);
     }
-
-    assert_eq!(storage.json(&["schedules"])[0]["schedule"], "hourly");
-    assert!(storage.out(&["schedules", "list"]).contains("hourly"));
-    storage.out(&["schedules", "reset", "hourly", "--yes"]);
-    storage.out(&["schedules", "forget", "hourly", "--yes"]);
-    storage
-        .run(&["schedules", "forget", "hourly", "--yes"])
-        .failed(3, "no schedule `hourly`");
 
     let listed = storage.json(&["results", "list", "once"]);
     assert_eq!(

@@ -12,6 +12,7 @@ mod owners;
 mod payloads;
 #[cfg(feature = "azure")]
 mod rate;
+mod schedules;
 mod serve;
 mod status;
 mod support;
