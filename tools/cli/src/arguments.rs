@@ -5,9 +5,9 @@ use clap::{Args, ColorChoice, Parser, Subcommand};
 #[cfg(feature = "postgres")]
 use crate::commands::schema;
 use crate::commands::{
-    backup, browse, check, completions, cost, export, groups, history, import, list, message,
-    metadata, pause, payloads, peek, properties, queue, rate, receive, redrive, results, schedules,
-    serve, status, submit, watch,
+    backup, browse, check, completions, cost, erase, export, groups, history, import, list,
+    message, metadata, pause, payloads, peek, properties, queue, rate, receive, redrive, results,
+    schedules, serve, status, submit, watch,
 };
 
 /// Shows the queues of a storage, and repairs, moves, copies and deletes their messages.
@@ -90,6 +90,7 @@ pub(crate) enum Command {
     Import(import::Import),
     Redrive(redrive::Redrive),
     DeleteMessage(message::DeleteMessage),
+    Erase(erase::Erase),
     Edit(message::Edit),
     Clear(queue::Clear),
     Create(queue::Create),

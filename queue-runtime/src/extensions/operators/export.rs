@@ -2,6 +2,7 @@
 
 mod copied_from;
 mod file;
+mod search;
 mod take;
 
 use std::time::Duration;

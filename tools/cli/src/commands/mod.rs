@@ -5,6 +5,7 @@ pub(crate) mod browse;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod cost;
+pub(crate) mod erase;
 pub(crate) mod export;
 pub(crate) mod groups;
 pub(crate) mod history;
@@ -78,6 +79,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
         Command::Reschedule(of) => status::reschedule(&of, session).await,
         Command::Submit(submit) => submit::run(submit, session).await,
         Command::Receive(receive) => receive::run(&receive, session).await,
+        Command::Erase(erase) => erase::run(&erase, session).await,
         Command::Export(export) => export::run(&export, session).await,
         Command::Import(import) => import::run(&import, session).await,
         Command::Redrive(redrive) => redrive::run(redrive, session).await,

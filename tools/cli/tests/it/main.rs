@@ -1,6 +1,7 @@
 //! Runs the program `queues` on SQLite files.
 
 mod commands;
+mod erase;
 mod files;
 mod formats;
 mod groups;

@@ -1,0 +1,125 @@
+//! The messages that contain a text, wherever it is in them.
+
+use bytes::Bytes;
+use queue_runtime::backend::{BackendExt as _, NewMessage};
+use queue_runtime::{AnyQueue, Disposition, ErrorKind, Message, QueueService, Received, testing};
+use queue_tests::incompressible;
+use serde::{Deserialize, Serialize};
+
+use crate::support::count;
+
+const TEXT: &str = "Ada Löwe";
+
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(queue = "letters", poison_threshold = 1, history = 100)]
+struct Letter {
+    from: String,
+    about: String,
+    number: u64,
+}
+
+impl Letter {
+    fn of(from: &str, about: impl Into<String>) -> Self {
+        Self {
+            from: from.to_owned(),
+            about: about.into(),
+            number: 4711,
+        }
+    }
+}
+
+/// How many messages of a queue contain a text, page by page.
+async fn found(queue: &AnyQueue, text: &str) -> usize {
+    let (mut found, mut from) = (0, None);
+    loop {
+        let page = queue.search(text, from.as_ref(), 3).await.expect("a page");
+        assert!(page.left.is_empty(), "{:?}", page.left);
+        found += page.messages.len();
+        from = page.next;
+        if from.is_none() {
+            return found;
+        }
+    }
+}
+
+async fn put(service: &QueueService, queue: &AnyQueue, body: impl Into<Bytes>) {
+    let put = service
+        .backend()
+        .put(queue.name(), NewMessage::new(body.into()));
+    put.await.expect("put");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_is_found_however_the_message_is_stored() {
+    let service = testing::service().await;
+    let letters = service.queue::<Letter>().any();
+    for about in [
+        "short".to_owned(),
+        // Compressed, and attached.
+        "long ".repeat(100_000),
+        incompressible(200_000),
+    ] {
+        let both = [Letter::of(TEXT, about.as_str()), Letter::of("Bob", about)];
+        for letter in both {
+            service.submit(letter).await.expect("submitted");
+        }
+    }
+    assert_eq!(found(&letters, TEXT).await, 3);
+    // In packs.
+    let many = (0..10).map(|number| match number % 2 {
+        0 => Letter::of(TEXT, "packed"),
+        _ => Letter::of("Bob", "packed"),
+    });
+    let packed = service.submit_all(many).packed();
+    packed.await.expect("submitted");
+    assert_eq!(found(&letters, TEXT).await, 8);
+
+    // With escapes, in a number, in an attribute, and in what is no JSON.
+    put(&service, &letters, r#"{"from":"Ada L\u00f6we"}"#).await;
+    put(&service, &letters, format!("from {TEXT}")).await;
+    put(&service, &letters, [b"\xff\x00 ", TEXT.as_bytes()].concat()).await;
+    let unknown = service
+        .submit(Letter::of("Bob", "short"))
+        .client_id("Ada-Löwe");
+    unknown.await.expect("submitted");
+    assert_eq!(found(&letters, TEXT).await, 11);
+    assert_eq!(found(&letters, "Ada-Löwe").await, 1);
+    assert_eq!(found(&letters, "4711").await, 17, "a whole number");
+    assert_eq!(found(&letters, "471").await, 0, "a part of a number");
+    assert_eq!(found(&letters, "ADA LÖWE").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_on_poison_queues_and_in_histories_are_searched_and_erased() {
+    let service = testing::service().await;
+    service
+        .submit(Letter::of("Bob", "x"))
+        .await
+        .expect("submitted");
+    let failing = async |_: Received<Letter>| Disposition::reject(format!("unknown: {TEXT}"));
+    let listener = service.listener(failing).until_empty();
+    drop(listener.start().expect("valid").drained().await);
+    let poison = service.queue::<Letter>().poison().expect("a name");
+    for queue in [
+        poison,
+        service.queue::<Letter>().any().history().expect("a name"),
+    ] {
+        let page = queue.search(TEXT, None, 10).await.expect("a page");
+        assert_eq!(page.messages.len(), 1, "{}", queue.name());
+        queue
+            .delete_exported(&page.messages[0])
+            .await
+            .expect("deleted");
+        assert_eq!(count(&service, queue.name().as_str()).await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_that_is_in_everything_is_refused() {
+    let service = testing::service().await;
+    let letters = service.queue::<Letter>().any();
+    let short = letters.search("ab", None, 10).await.expect_err("too short");
+    assert_eq!(short.kind(), ErrorKind::InvalidInput);
+    let text = short.to_string();
+    assert!(text.contains("2 characters; at least 3"), "{text}");
+}
