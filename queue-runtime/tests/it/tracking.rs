@@ -293,6 +293,28 @@ async fn a_poison_message_stays_and_a_group_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_poison_copy_of_a_cancelled_message_is_not_redriven_unless_it_is_asked_for() {
+    let service = testing::service().await;
+    for _ in 0..2 {
+        let order = service.submit(Order { number: 1 }).id("order 1");
+        order.await.expect("submitted");
+    }
+    let held = service.accept::<Order>().await.expect("accepted");
+    held.expect("one").reject("broken").await.expect("rejected");
+    let id = "order 1".parse().expect("an id");
+    let cancelled = service.cancel(&id).await.expect("looked for");
+    assert_eq!(cancelled, Cancelled::Removed, "the other copy");
+
+    let poison = service.queue::<Order>().poison().expect("a name");
+    let looked = poison.redrive().dry_run().await.expect("looked at");
+    assert_eq!((looked.redriven, looked.cancelled), (0, 1));
+    let redriven = poison.redrive().run().await.expect("carried out");
+    assert_eq!((redriven.redriven, redriven.cancelled), (0, 1));
+    let forced = poison.redrive().including_cancelled();
+    assert_eq!(forced.run().await.expect("carried out").redriven, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn tracked_messages_are_not_packed_and_others_are_not_found() {
     #[derive(Debug, Serialize, Deserialize, Message)]
     #[message(queue = "untracked")]

@@ -12,6 +12,7 @@ use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Time
 use super::browse::Browsed;
 use super::delete::Along;
 use crate::extensions::history::{HistoryEntry, HowEnded, locator};
+use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
 use crate::kernel::send::Unreplied;
 use crate::kernel::settings::DEFAULT_RETENTION;
@@ -334,7 +335,7 @@ impl QueueService {
 
     /// Tells what is recorded of a message that no queue has.
     async fn past(&self, id: &MessageId) -> Result<Past> {
-        let cancelled_at = self.cancelled_at(id).await?;
+        let cancelled_at = cancelled_at(&self.context, id).await?;
         let ends = self.locate(&locator(id)).await?.into_iter();
         // On another queue, a sender wrote it.
         let ends = ends.filter(|copy| copy.queue.as_str().ends_with(HISTORY_SUFFIX));
@@ -354,21 +355,6 @@ impl QueueService {
         )
     }
 
-    /// Returns the storage's time at which a message was seen that was then cancelled, if that is recorded.
-    async fn cancelled_at(&self, id: &MessageId) -> Result<Option<Timestamp>> {
-        let Some(store) = self.context.backend.results() else {
-            return Ok(None);
-        };
-        let key = key(id);
-        let found = self.context.ask(|| store.find(&key)).await?;
-        Ok(found.map(|found| {
-            let time = found.value.as_deref().map(String::from_utf8_lossy);
-            // An earlier release has recorded no time.
-            time.and_then(|time| time.parse().ok())
-                .unwrap_or(Timestamp::MIN)
-        }))
-    }
-
     async fn locate(&self, id: &MessageId) -> Result<Vec<Copy>> {
         let context = &self.context;
         let capabilities = context.backend.capabilities();
@@ -384,6 +370,21 @@ impl QueueService {
             });
         Ok(copies.collect())
     }
+}
+
+/// Returns the storage's time at which a message was seen that was then cancelled, if that is recorded.
+pub(super) async fn cancelled_at(context: &Context, id: &MessageId) -> Result<Option<Timestamp>> {
+    let Some(store) = context.backend.results() else {
+        return Ok(None);
+    };
+    let key = key(id);
+    let found = context.ask(|| store.find(&key)).await?;
+    Ok(found.map(|found| {
+        let time = found.value.as_deref().map(String::from_utf8_lossy);
+        // An earlier release has recorded no time.
+        time.and_then(|time| time.parse().ok())
+            .unwrap_or(Timestamp::MIN)
+    }))
 }
 
 /// The key of the record that a message was cancelled.

@@ -68,6 +68,10 @@ pub(crate) struct Redrive {
     /// Keep the count of attempts, instead of beginning at zero.
     #[arg(long)]
     keep_attempts: bool,
+
+    /// Move messages too that were cancelled within the last 7 days.
+    #[arg(long)]
+    cancelled: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -139,6 +143,9 @@ impl Redrive {
         if self.keep_attempts {
             redrive = redrive.keep_attempts();
         }
+        if self.cancelled {
+            redrive = redrive.including_cancelled();
+        }
         Ok(redrive)
     }
 }
@@ -189,7 +196,7 @@ pub(crate) async fn run(arguments: Redrive, session: &Session) -> Result<()> {
 /// # Errors
 /// If messages that fit the filters are left.
 fn all_moved(report: &Redriven) -> Result<()> {
-    if report.refused + report.not_allowed + report.unseen > 0 {
+    if report.refused + report.cancelled + report.not_allowed + report.unseen > 0 {
         let text = "some messages that fit the filters are left on the poison queue";
         return Err(Failure::new(Exit::Partial, text));
     }
@@ -228,6 +235,7 @@ fn shown(outcome: &RedriveOutcome) -> String {
         RedriveOutcome::Hidden => "left: held or delayed".to_owned(),
         RedriveOutcome::Taken => "taken by another".to_owned(),
         RedriveOutcome::Refused(error) => format!("left: {error:?}"),
+        RedriveOutcome::Cancelled => "left: cancelled; see --cancelled".to_owned(),
         RedriveOutcome::NotAllowed(queue) => format!("left: came from `{queue}`; see --allow"),
         _ => String::new(),
     }
@@ -249,6 +257,7 @@ fn report(session: &Session, redriven: &Redriven, moved: &str) -> Result<()> {
         (redriven.hidden, "left, held or delayed"),
         (redriven.taken, "taken by another consumer"),
         (redriven.refused, "left, refused by their queue"),
+        (redriven.cancelled, "left, cancelled; see --cancelled"),
         (
             redriven.not_allowed,
             "left, because --allow does not name their queue",

@@ -85,6 +85,7 @@ pub struct Redrive {
     unrecorded_to: Option<QueueName>,
     interval: Option<Duration>,
     keeps_attempts: bool,
+    moves_cancelled: bool,
     observer: Option<Observer>,
 }
 
@@ -102,6 +103,7 @@ impl AnyQueue {
             unrecorded_to: None,
             interval: None,
             keeps_attempts: false,
+            moves_cancelled: false,
             observer: None,
         }
     }
@@ -277,6 +279,13 @@ impl Redrive {
     /// ```
     pub fn keep_attempts(mut self) -> Self {
         self.keeps_attempts = true;
+        self
+    }
+
+    /// Moves messages too that were [cancelled](crate::QueueService::cancel) within the last 7 days. By default, they stay, as
+    /// [`RedriveOutcome::Cancelled`]: such a message was a copy of the one that was cancelled.
+    pub fn including_cancelled(mut self) -> Self {
+        self.moves_cancelled = true;
         self
     }
 

@@ -9,6 +9,7 @@ use queue_core::{
     ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RetryAdvice, Timestamp,
 };
 
+use super::super::tracking::cancelled_at;
 use super::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 use crate::kernel::attachment::moved;
@@ -92,14 +93,35 @@ impl<'r> RedrivePass<'r> {
     }
 
     /// Returns the move of a message, or reports that it stays on the poison queue.
-    pub(super) fn plan(&mut self, item: Candidate, now: Timestamp) -> Option<Move> {
-        match self.put(&item, now) {
-            Ok(put) => Some(Move { item, put }),
-            Err(outcome) => {
-                self.report(&item, &outcome);
-                None
-            }
-        }
+    ///
+    /// # Errors
+    /// If the pass must stop.
+    pub(super) async fn plan(
+        &mut self,
+        item: Candidate,
+        now: Timestamp,
+    ) -> Result<Option<Move>, RedriveError> {
+        let outcome = match self.put(&item, now) {
+            Ok(_) if self.is_cancelled(&item).await? => RedriveOutcome::Cancelled,
+            Ok(put) => return Ok(Some(Move { item, put })),
+            Err(outcome) => outcome,
+        };
+        self.report(&item, &outcome);
+        Ok(None)
+    }
+
+    /// Whether the message is one that was cancelled, of which this is a copy.
+    async fn is_cancelled(&self, item: &Candidate) -> Result<bool, RedriveError> {
+        let stored = item
+            .stored
+            .as_ref()
+            .filter(|_| !self.redrive.moves_cancelled);
+        let Some(id) = stored.and_then(Body::tracked) else {
+            return Ok(false);
+        };
+        let asked = cancelled_at(&self.redrive.context, &id).await;
+        let cancelled_at = asked.map_err(|error| self.stopped(error, 0))?;
+        Ok(cancelled_at.is_some())
     }
 
     fn put(&self, item: &Candidate, now: Timestamp) -> Result<Put, RedriveOutcome> {
@@ -427,7 +449,7 @@ pub(super) async fn browse(pass: &mut RedrivePass<'_>) -> Result<(), RedriveErro
                 pass.report(&item, &RedriveOutcome::Hidden);
                 continue;
             }
-            moves.extend(pass.plan(item, page.now));
+            moves.extend(pass.plan(item, page.now).await?);
         }
         while !moves.is_empty() {
             let rest = moves.split_off(step.min(moves.len()));

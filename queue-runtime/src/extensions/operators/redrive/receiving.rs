@@ -63,7 +63,7 @@ pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> 
             let (id, damage) = (message.id.clone(), message.damage.as_deref());
             let mut item = pass.item(message.id, message.receipt, message.body, damage);
             item.leased_until = leased_until;
-            if let Some(planned) = pass.plan(item, now) {
+            if let Some(planned) = pass.plan(item, now).await? {
                 pass.wait().await;
                 // Until the move is answered, nobody knows which queue the message is on.
                 let lease = held.messages.remove_entry(&id);
@@ -100,7 +100,7 @@ pub(super) async fn peek(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError>
         // Nothing is moved, so no receipt is needed, and no filter needs the storage's time.
         let (none, damage) = (PopReceipt::new(""), message.damage.as_deref());
         let item = pass.item(message.id, none, message.body, damage);
-        let planned = pass.plan(item, message.inserted_at);
+        let planned = pass.plan(item, message.inserted_at).await?;
         pass.move_all(Vec::from_iter(planned)).await?;
     }
     Ok(())

@@ -44,6 +44,9 @@ pub struct Redriven {
     /// limits, or because it is a [reply queue](QueueName::is_reply_queue). Messages whose [unique
     /// key](crate::send::Submit::unique_until_settled) another message holds now are refused, too.
     pub refused: usize,
+    /// Messages left on the poison queue because they were cancelled. See
+    /// [`Redrive::including_cancelled`](super::Redrive::including_cancelled).
+    pub cancelled: usize,
     /// Messages left on the poison queue because their records name a queue that this redrive may not send to. See
     /// [`Redrive::allow`](super::Redrive::allow).
     pub not_allowed: usize,
@@ -143,6 +146,9 @@ pub enum RedriveOutcome {
     /// holds the message's [unique key](crate::send::Submit::unique_until_settled): another redrive can move the
     /// message once the other is settled.
     Refused(Error),
+    /// The message was left on the poison queue because it was [cancelled](crate::QueueService::cancel) within the last 7
+    /// days. See [`Redrive::including_cancelled`](super::Redrive::including_cancelled).
+    Cancelled,
     /// The message was left on the poison queue because its record names this queue, which the redrive may not send to.
     /// See [`Redrive::allow`](super::Redrive::allow).
     NotAllowed(QueueName),
@@ -212,6 +218,7 @@ impl Redriven {
             RedriveOutcome::Hidden => &mut self.hidden,
             RedriveOutcome::Taken => &mut self.taken,
             RedriveOutcome::Refused(_) => &mut self.refused,
+            RedriveOutcome::Cancelled => &mut self.cancelled,
             RedriveOutcome::NotAllowed(_) => &mut self.not_allowed,
         };
         *count += 1;
