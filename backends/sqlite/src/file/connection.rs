@@ -195,6 +195,8 @@ fn configure(connection: &Connection, settings: &Settings) -> Result<()> {
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     connection.pragma_update(None, "cache_size", -16 * 1024)?;
+    // The journal of savepoints, of which each command with several steps has one, would else be in a file.
+    connection.pragma_update(None, "temp_store", "memory")?;
     // Without QPSG, a library built with STAT4 prepares a statement again when other values are bound.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "cell_size_check", true)?;

@@ -190,7 +190,11 @@ impl<'c> Tables<'c> {
             results.record_checked(swap, row, done.put())?;
             return Ok(SmallVec::from_iter([done, StepDone::Swapped]));
         }
-        connection.execute_batch("SAVEPOINT apply")?;
+        // Without a savepoint, which copies each page that is written, where nothing would be undone.
+        let is_undone = !steps.iter().skip(1).all(|step| self.is_never_refused(step));
+        if is_undone {
+            connection.execute_batch("SAVEPOINT apply")?;
+        }
         let saved = self.messages.counts.save();
         let mut done = SmallVec::with_capacity(steps.len());
         let mut put = None;
@@ -201,15 +205,31 @@ impl<'c> Tables<'c> {
                     done.push(step);
                 }
                 Err(failure) if failure.is_refusal() => {
-                    connection.execute_batch("ROLLBACK TO apply; RELEASE apply")?;
+                    if is_undone {
+                        connection.execute_batch("ROLLBACK TO apply; RELEASE apply")?;
+                    } else if index > 0 {
+                        return Err(Failure::Corrupt("a queue has gone within a transaction"));
+                    }
                     self.messages.counts.roll_back(saved);
                     return Err(failure.of_step(index, step.queue()));
                 }
                 Err(failure) => return Err(failure),
             }
         }
-        connection.execute_batch("RELEASE apply")?;
+        if is_undone {
+            connection.execute_batch("RELEASE apply")?;
+        }
         Ok(done)
+    }
+
+    /// Whether a step after the first cannot be refused: a follow-up, above all.
+    fn is_never_refused(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Put { queue, parcel } => {
+                parcel.attachment.is_none() && self.queues.known(queue).is_ok()
+            }
+            _ => false,
+        }
     }
 }
 
