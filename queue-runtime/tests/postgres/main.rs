@@ -3,6 +3,7 @@
 mod bank;
 mod in_transaction;
 mod rate;
+mod replacing;
 mod schedules;
 mod shards;
 mod strikes;

@@ -13,11 +13,11 @@ use crate::service::AnyQueue;
 
 /// What goes along with a deletion.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Along {
+pub(crate) struct Along {
     /// What is put, unless the storage refuses it.
-    pub(super) notice: Option<(QueueName, NewMessage)>,
+    pub(crate) notice: Option<(QueueName, NewMessage)>,
     /// What is recorded, unless something else is.
-    pub(super) record: Option<Swap>,
+    pub(crate) record: Option<Swap>,
 }
 
 impl AnyQueue {

@@ -13,4 +13,5 @@ pub use browse::{Browsed, BrowsedPage};
 pub use export::{
     DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError, Left, Taken, TakenOff,
 };
+pub(crate) use tracking::along;
 pub use tracking::{Cancelled, Rescheduled, Status};

@@ -99,7 +99,7 @@ async fn put_once(
 }
 
 /// Returns the swap by which a message takes a key.
-fn hold(outgoing: &Outgoing, key: &UniqueKey, duration: Duration) -> Swap {
+pub(super) fn hold(outgoing: &Outgoing, key: &UniqueKey, duration: Duration) -> Swap {
     let record = UniqueRecord::new(&outgoing.id, &outgoing.request_id, key.put.clone());
     // A submission that is recorded in a store may have been given up.
     Swap::new(key.work_key(), record.value(), duration).or_ended()
@@ -203,7 +203,7 @@ fn corrupt(queue: &QueueName, detail: &str) -> Error {
     error.with_queue(queue).with_detail(detail)
 }
 
-fn no_record(queue: &QueueName) -> Error {
+pub(super) fn no_record(queue: &QueueName) -> Error {
     corrupt(queue, "the record of a unique submission cannot be read")
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tracing::Instrument as _;
 
 use super::conditional::{SubmittedIf, put_if, release, send_and_record, send_if_first};
+use super::replacing::send_replacing;
 use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::kernel::observe::{self, record_id};
 use crate::kernel::send::{
@@ -35,6 +36,7 @@ impl<M> Submit<M> {
     /// | among the messages of the queue | by default |
     /// | among the messages of several queues, such as lanes | [`unique_scope`](Self::unique_scope) |
     /// | for this duration | by default |
+    /// | among those that wait: the last one counts | [`replacing`](Self::replacing) |
     /// | while the message is neither completed, poison nor gone, and for this duration at most | [`unique_until_settled`](Self::unique_until_settled) |
     /// | until the key is released | [`release_unique`](Self::release_unique) |
     ///
@@ -131,6 +133,59 @@ impl<M> Submit<M> {
         M: KeyedMessage,
     {
         self.chosen().unique.get_or_insert_default().until_settled = true;
+        self
+    }
+
+    /// Submits the message in any case, in place of the message of the same key that waits: of many submissions within a time,
+    /// the last one is handled. With a [delay](Submit::delay), each submission pushes the message back, until none has come for
+    /// that long. The message holds its key until it is settled, as with [`unique_until_settled`](Self::unique_until_settled).
+    ///
+    /// Removing the one and putting the other is one step. The replaced message counts as
+    /// [cancelled](crate::QueueService::cancel): its status says so, and whoever waits for a reply is told. A message that was
+    /// received, because a consumer holds it or has put it back for later, is not replaced but followed: the new one takes the
+    /// key, and both are handled. The receipt is never a [`duplicate`](Submitted::duplicate).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// #[message(tracked)]
+    /// struct Reindex {
+    ///     #[message(key)]
+    ///     customer: u32,
+    ///     revision: u32,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// for revision in 1..=3 {
+    ///     let reindex = Reindex { customer: 7, revision };
+    ///     service.submit(reindex).delay(Duration::from_secs(10)).replacing().await?;
+    ///     tokio::time::sleep(Duration::from_secs(2)).await;
+    /// }
+    /// assert!(service.accept::<Reindex>().await?.is_none(), "the last came two seconds ago");
+    /// tokio::time::sleep(Duration::from_secs(8)).await;
+    /// let reindex = service.accept::<Reindex>().await?.expect("it waited for ten seconds");
+    /// assert_eq!(reindex.revision, 3);
+    /// # reindex.complete().await?;
+    /// # assert!(service.accept::<Reindex>().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`unique_until_settled`](Self::unique_until_settled). [`ErrorKind::InvalidInput`] also for a type that is
+    /// not `tracked`, whose waiting message would not be found, and [`ErrorKind::Timeout`] if that message changes each time
+    /// that it is found.
+    pub fn replacing(mut self) -> Self
+    where
+        M: KeyedMessage,
+    {
+        let unique = self.chosen().unique.get_or_insert_default();
+        (unique.until_settled, unique.replaces) = (true, true);
         self
     }
 
@@ -282,7 +337,8 @@ impl<M> Submit<M> {
     }
 
     pub(crate) async fn send_once(mut self, unique: Unique) -> Result<Submitted, SubmitError<M>> {
-        let (until_settled, store) = (unique.until_settled, unique.store.clone());
+        let (until_settled, replaces) = (unique.until_settled, unique.replaces);
+        let store = unique.store.clone();
         let (key, duration) = match self.check_unique(unique) {
             Ok(checked) => checked,
             Err(problem) => return Err(self.failed(problem)),
@@ -294,6 +350,7 @@ impl<M> Submit<M> {
         let sending = self.sending();
         let (outgoing, message) = self.encode()?;
         let sent = match store {
+            None if replaces => send_replacing(&sending, &outgoing, &key, duration).await,
             None => send_if_first(&sending, &outgoing, &key, duration, until_settled).await,
             Some(store) => {
                 let key = key.work_key();
@@ -361,6 +418,12 @@ impl<M> Submit<M> {
                     "a message that is not an event cannot carry the key that it holds until it is settled",
                 );
             }
+        }
+        let is_tracked = |encoded: &Encoded| encoded.message_type().is_tracked();
+        if unique.replaces && !self.encoded.as_ref().is_ok_and(is_tracked) {
+            return invalid(
+                "only a message whose type says `#[message(tracked)]` replaces the one that waits, which is found by its id",
+            );
         }
         if unique.store.is_none() && !is_exact {
             let detail = "this storage cannot record a key together with its message; set a store with `unique_in`";

@@ -96,6 +96,8 @@ pub(crate) struct Unique {
     pub(crate) scope: Option<String>,
     pub(crate) duration: Option<Duration>,
     pub(crate) until_settled: bool,
+    /// Whether it takes the place of the message that waits.
+    pub(crate) replaces: bool,
     /// `None` for the queue's own storage.
     pub(crate) store: Option<Arc<dyn ResultStore>>,
 }

@@ -25,13 +25,13 @@ use crate::support::{accepted, count};
 
 const ORDERS: QueueName = QueueName::from_static("orders");
 
-struct Place {
-    service: QueueService,
-    faults: FaultInjector,
+pub(crate) struct Place {
+    pub(crate) service: QueueService,
+    pub(crate) faults: FaultInjector,
     _folder: Option<TempDir>,
 }
 
-async fn places() -> Vec<Place> {
+pub(crate) async fn places() -> Vec<Place> {
     let clock = || Arc::new(SystemClock::new());
     let memory: (Arc<dyn Backend>, _) = (Arc::new(MemoryBackend::new(clock())), None);
     #[cfg_attr(not(feature = "sqlite"), expect(unused_mut))]
