@@ -148,5 +148,5 @@ async fn sqlx_with_its_default_features_is_in_one_program_with_all_engines() {
     // Nobody listens there.
     let refused = QueueService::connect("postgres://127.0.0.1:1/app").await;
     let refused = refused.expect_err("no server").to_string();
-    assert!(refused.contains("PostgreSQL"), "{refused}");
+    assert!(refused.contains("could not be reached"), "{refused}");
 }

@@ -7,7 +7,7 @@ use queue_core::{
     Envelope, Error, ErrorKind, MessageId, MessageType, Operation, RequestId, Result,
 };
 
-use super::submit::Outgoing;
+use super::dispatch::Outgoing;
 use crate::kernel::context::Context;
 
 /// Puts of messages, in their order.

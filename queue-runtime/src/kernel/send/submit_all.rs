@@ -12,9 +12,10 @@ use queue_core::{
 };
 use tracing::Instrument as _;
 
+use super::dispatch::Outgoing;
 use super::error::{SubmitAllError, SubmitErrorKind};
 use super::packing::{Grouped, Puts, as_given};
-use super::submit::{Outgoing, Submit, Submitted};
+use super::submit::{Submit, Submitted};
 use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
 use crate::kernel::observe;

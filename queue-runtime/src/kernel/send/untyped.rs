@@ -12,8 +12,9 @@ use queue_core::wire::{self, ACCOUNTING_RESERVE, Attached, Body, Compressed, Pay
 use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
 use tracing::Instrument as _;
 
+use super::dispatch::{Dispatch, Outgoing};
 use super::error::{SubmitError, SubmitErrorKind};
-use super::submit::{Dispatch, Outgoing, Submitted};
+use super::submit::Submitted;
 use crate::kernel::context::Context;
 use crate::kernel::observe::{self, current_trace, record_id};
 
