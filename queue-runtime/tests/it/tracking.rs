@@ -312,6 +312,13 @@ async fn a_poison_copy_of_a_cancelled_message_is_not_redriven_unless_it_is_asked
     assert_eq!((redriven.redriven, redriven.cancelled), (0, 1));
     let forced = poison.redrive().including_cancelled();
     assert_eq!(forced.run().await.expect("carried out").redriven, 1);
+
+    // One that was submitted again after the cancel is no copy of what was cancelled.
+    sleep(SECOND).await;
+    let held = service.accept::<Order>().await.expect("accepted");
+    held.expect("one").reject("broken").await.expect("rejected");
+    let redriven = poison.redrive().run().await.expect("carried out");
+    assert_eq!((redriven.redriven, redriven.cancelled), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]

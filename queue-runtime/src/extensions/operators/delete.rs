@@ -13,11 +13,11 @@ use crate::service::AnyQueue;
 
 /// What goes along with a deletion.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Along {
+pub(super) struct Along {
     /// What is put, unless the storage refuses it.
-    pub(crate) notice: Option<(QueueName, NewMessage)>,
+    pub(super) notice: Option<(QueueName, NewMessage)>,
     /// What is recorded, unless something else is.
-    pub(crate) record: Option<Swap>,
+    pub(super) record: Option<Swap>,
 }
 
 impl AnyQueue {

@@ -13,5 +13,5 @@ pub use browse::{Browsed, BrowsedPage};
 pub use export::{
     DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError, Left, Taken, TakenOff,
 };
-pub(crate) use tracking::along;
+pub(crate) use tracking::record_of_cancel;
 pub use tracking::{Cancelled, Rescheduled, Status};

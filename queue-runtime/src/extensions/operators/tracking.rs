@@ -4,7 +4,7 @@ use std::time::Duration;
 use queue_core::backend::{
     BackendExt as _, ConditionalPuts, Located, MessageState, PutBackPlace, Swap,
 };
-use queue_core::envelope::{Envelope, PoisonRecord};
+use queue_core::envelope::PoisonRecord;
 use queue_core::idempotency::WorkKey;
 use queue_core::name::HISTORY_SUFFIX;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
@@ -231,7 +231,7 @@ impl QueueService {
             } in copies
             {
                 let queue = AnyQueue::new(Arc::clone(&self.context), queue);
-                let along = along(&self.context, id, message.body.envelope(), seen_at);
+                let along = self.along(id, &message, seen_at);
                 match queue.delete_browsed(&message, &along).await {
                     Ok(()) if message.state == MessageState::Hidden => {
                         done = Some(Cancelled::Revoked);
@@ -321,6 +321,18 @@ impl QueueService {
         Err(changes(Operation::Update))
     }
 
+    /// What goes along with the removal of a message that is cancelled.
+    fn along(&self, id: &MessageId, message: &Browsed, seen_at: Timestamp) -> Along {
+        let context = &self.context;
+        let envelope = message.body.envelope();
+        let conditional_puts = context.backend.capabilities().conditional_puts;
+        Along {
+            notice: envelope.and_then(|request| Unreplied::Cancelled.notice(context, request, &[])),
+            record: (conditional_puts == ConditionalPuts::Supported)
+                .then(|| record_of_cancel(id, seen_at)),
+        }
+    }
+
     /// Tells what is recorded of a message that no queue has.
     async fn past(&self, id: &MessageId) -> Result<Past> {
         let cancelled_at = cancelled_at(&self.context, id).await?;
@@ -360,19 +372,9 @@ impl QueueService {
     }
 }
 
-/// What goes along with the removal of a message that is cancelled, and was seen at a time of the storage.
-pub(crate) fn along(
-    context: &Arc<Context>,
-    id: &MessageId,
-    envelope: Option<&Envelope>,
-    seen_at: Timestamp,
-) -> Along {
-    let conditional_puts = context.backend.capabilities().conditional_puts;
-    Along {
-        notice: envelope.and_then(|request| Unreplied::Cancelled.notice(context, request, &[])),
-        record: (conditional_puts == ConditionalPuts::Supported)
-            .then(|| Swap::new(key(id), seen_at.to_string(), DEFAULT_RETENTION)),
-    }
+/// Returns the swap that records that a message was cancelled, which was seen at a time of the storage.
+pub(crate) fn record_of_cancel(id: &MessageId, seen_at: Timestamp) -> Swap {
+    Swap::new(key(id), seen_at.to_string(), DEFAULT_RETENTION)
 }
 
 /// Returns the storage's time at which a message was seen that was then cancelled, if that is recorded.

@@ -247,17 +247,36 @@ fn within(mut page: Page, mark: Option<&PageMark>, first: u32, max: usize) -> Pa
         let mark = mark.map_or("", PageMark::as_str);
         page.next = Some(PageMark::new(format!("{WITHIN}{next}:{mark}")));
     }
+    let receipt = seen_receipt(pack);
     let message = |(number, body)| {
         let mut item = pack.clone();
         item.id = item_id(&pack.id, number);
-        // Only who has received the item can settle it.
-        item.receipt = PopReceipt::new("");
+        item.receipt = receipt.clone();
         item.body = body;
         item.deleted_items = ItemSet::default();
         item
     };
     page.messages = items.into_iter().map(message).collect();
     page
+}
+
+/// What the receipt begins with of an item that was seen on a page: who has not received it can delete it, and no more.
+const SEEN: &str = "seen:";
+
+/// Returns the receipt of the items of a pack that was seen: with the number of its items, and its own receipt.
+fn seen_receipt(pack: &BrowsedMessage) -> PopReceipt {
+    let event = Pack::find(&pack.body);
+    let items = event.map_or(0, |event| match &event.payload {
+        Payload::Pack(pack) => pack.items(),
+        _ => 0,
+    });
+    PopReceipt::new(format!("{SEEN}{items}:{}", pack.receipt.reveal()))
+}
+
+/// Returns the number of items of a pack and its receipt, given the receipt of an item that was seen.
+pub(super) fn seen(receipt: &PopReceipt) -> Option<(u32, PopReceipt)> {
+    let (items, receipt) = receipt.reveal().strip_prefix(SEEN)?.split_once(':')?;
+    Some((items.parse().ok()?, PopReceipt::new(receipt)))
 }
 
 /// Returns the items of a pack that are left, or `None` if the body is no pack or cannot be read.

@@ -3,15 +3,42 @@
 use std::mem;
 use std::sync::Arc;
 
-use queue_core::backend::{Backend as _, BackendExt as _, ItemSet, Ops, PopReceipt};
-use queue_core::{ErrorKind, Result};
+use queue_core::backend::{
+    Backend as _, BackendExt as _, ItemSet, Op, OpOutcome, OpOutcomes, Ops, PopReceipt, StorageId,
+};
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
 use super::backend::Packs;
-use super::open::{ItemCounts, ItemOf, ItemStatus, OpenPack};
+use super::open::{ItemCounts, ItemOf, ItemStatus, OpenPack, parse_item};
 use crate::kernel::lease::Locked;
 
 impl Packs {
+    /// Deletes an item that was seen on a page, unless its pack was received or put back since.
+    pub(super) async fn delete_seen(
+        &self,
+        queue: QueueName,
+        id: &StorageId,
+        (of, receipt): (u32, PopReceipt),
+    ) -> Result<OpOutcomes> {
+        let (pack, number) = parse_item(id).expect("it is an item");
+        if !self.is_atomic() {
+            let error = Error::new(ErrorKind::Unsupported, Operation::Delete).with_queue(&queue);
+            let detail = "the message is in a pack, and only who has received it can delete it on this storage";
+            return Err(error.with_detail(detail).unsent());
+        }
+        let delete = Op::DeleteItems {
+            queue,
+            id: pack,
+            receipt,
+            items: ItemSet::from_iter([number]),
+            of,
+        };
+        let deleted = self.storage.apply(Ops::from([delete])).await;
+        deleted.map_err(|failed| failed.error)?;
+        Ok(OpOutcomes::from([OpOutcome::Deleted]))
+    }
+
     pub(super) async fn delete_item(
         self: &Arc<Self>,
         (pack, number): ItemOf,

@@ -11,7 +11,7 @@ use queue_core::backend::{
 };
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
-use super::backend::{Packs, position_of_item};
+use super::backend::{Packs, position_of_item, seen};
 use super::leave::Leaving;
 use super::open::{ItemCounts, ItemOf, ItemStatus, OpenPack, parse_item};
 use crate::kernel::lease::{CompletedItem, Locked};
@@ -29,6 +29,11 @@ impl Packs {
             let detail = "several items of packs are settled by several calls";
             let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_queue(queue);
             return Err(refused(error.with_detail(detail).unsent()));
+        }
+        if let ([Op::Delete { moved: false, .. }], Some(pack)) = (&ops[..], seen(receipt)) {
+            let (queue, id) = (queue.clone(), id.clone());
+            let deleted = self.delete_seen(queue, &id, pack).await;
+            return deleted.map_err(refused);
         }
         let item = self.item(queue, id).expect("it is an item");
         let (item, receipt) = (item.map_err(refused)?, receipt.clone());

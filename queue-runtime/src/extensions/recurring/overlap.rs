@@ -41,9 +41,10 @@ pub enum Overlap {
     /// A tick is not submitted while an earlier message of the schedule is neither completed, poison nor gone, for 7 days at
     /// most. A process that skips a tick logs it.
     Skip,
-    /// Each tick is submitted, into one [group](crate::send::Submit::group): the messages are handled one after the other,
-    /// in all processes.
-    Queue,
+    /// Each tick is submitted, into one [group](crate::send::Submit::group), in place of the one that the type has: the messages
+    /// are handled one after the other, in all processes. On a queue with a [limit](crate::AnyQueue::set_group_limit), as many at
+    /// once as it says.
+    Wait,
 }
 
 impl Overlap {
@@ -60,7 +61,7 @@ impl Overlap {
                 let key = submit.key_of(Some(name()), "message".to_owned());
                 (submit, Some(key))
             }
-            Self::Queue => (submit.group(name()), None),
+            Self::Wait => (submit.group(name()), None),
         }
     }
 }

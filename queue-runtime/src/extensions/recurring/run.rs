@@ -20,7 +20,7 @@ use crate::extensions::idempotency::DEFAULT_RETENTION;
 use crate::extensions::unique::SubmittedIf;
 use crate::kernel::panic::{catch_async, log_caught};
 use crate::kernel::policy::{jitter, outage_pause};
-use crate::kernel::send::{Submit, SubmitError, SubmitErrorKind};
+use crate::kernel::send::{Submit, SubmitError, SubmitErrorKind, UniqueKey};
 
 /// The longest sleep, shorter than a tick may be late. The wall clock and the record are looked at after each sleep: the
 /// clock may have been stepped, and somebody may have asked for a run.
@@ -38,6 +38,15 @@ pub(super) struct Runner<M> {
     lead: Lead,
     /// The last tick that was seen when it was not ahead of the clock.
     in_time: Option<Timestamp>,
+}
+
+/// What comes after the last tick.
+enum Next {
+    /// The last tick is far ahead of the clock, and this moment must replace it.
+    Begins(Timestamp),
+    Due(Timestamp),
+    /// Nothing is due before this tick.
+    At(Option<Timestamp>),
 }
 
 /// A failure to submit a tick.
@@ -111,33 +120,50 @@ impl<M: Message> Runner<M> {
             if self.stop.is_cancelled() {
                 return Ok(None);
             }
-            let now = self.schedule.context.clock.now();
-            if let Some(asked_at) = last.run {
-                let next = LastTick { run: None, ..*last };
-                last = self.swap(&last, next, asked_at).await?;
-                continue;
-            }
-            if last.paused {
-                return Ok(None);
-            }
-            if let Some(begins) = self.look(&last, now) {
-                last = self.replace(&last, begins).await?;
-                continue;
-            }
-            let due = due(&*self.ticks, last.tick, now, self.schedule.missed);
-            let Some(&tick) = due.first() else {
-                return Ok(self.ticks.next(last.tick.max(now)));
+            let next = match self.next_tick(&last) {
+                Next::Begins(begins) => {
+                    last = self.replace(&last, begins).await?;
+                    continue;
+                }
+                Next::Due(tick) => {
+                    let next = self.ticks.next(tick);
+                    let next = LastTick {
+                        tick,
+                        next,
+                        ..*last
+                    };
+                    last = match &self.schedule.store {
+                        None => self.swap(&last, next, tick).await?,
+                        Some(store) => self.record(store, next).await?,
+                    };
+                    continue;
+                }
+                Next::At(next) => next,
             };
-            let next = self.ticks.next(tick);
-            let next = LastTick {
-                tick,
-                next,
-                ..*last
+            // After the ticks, which go on if the message cannot be submitted at this time.
+            let Some(asked_at) = last.run else {
+                return Ok(next);
             };
-            last = match &self.schedule.store {
-                None => self.swap(&last, next, tick).await?,
-                Some(store) => self.record(store, next).await?,
-            };
+            let without = LastTick { run: None, ..*last };
+            last = self.swap(&last, without, asked_at).await?;
+        }
+    }
+
+    /// Returns what comes after the last tick.
+    fn next_tick(&mut self, last: &Last) -> Next {
+        if last.paused {
+            // A time before the pause is none from which ticks may be made up for.
+            self.in_time = None;
+            return Next::At(None);
+        }
+        let now = self.schedule.context.clock.now();
+        if let Some(begins) = self.look(last, now) {
+            return Next::Begins(begins);
+        }
+        let due = due(&*self.ticks, last.tick, now, self.schedule.missed);
+        match due.first() {
+            Some(tick) => Next::Due(*tick),
+            None => Next::At(self.ticks.next(last.tick.max(now))),
         }
     }
 
@@ -264,8 +290,7 @@ impl<M: Message> Runner<M> {
         let schedule = &self.schedule;
         let next = Last::from(next);
         let swap = next.swap(&schedule.name).in_place_of(last.value.clone());
-        let submit = self.submit(tick)?;
-        let (submit, key) = schedule.overlap.apply(&schedule.name, submit);
+        let (submit, key) = self.submit(tick)?;
         let sent = submit.send_if(&swap, key).await;
         let current = match sent.map_err(Failed::of_submit)? {
             SubmittedIf::Submitted(_) => None,
@@ -292,13 +317,15 @@ impl<M: Message> Runner<M> {
     async fn record(&self, store: &Arc<dyn ResultStore>, next: LastTick) -> Result<Last, Failed> {
         let scope = format!("schedule ticks of {}", self.schedule.name);
         let key = WorkKey::new(scope, next.tick.to_string());
-        let submit = self.submit(next.tick)?;
+        // Only messages whose ticks are recorded in the storage hold a key.
+        let (submit, _) = self.submit(next.tick)?;
         let sent = submit.send_recorded(store, key, DEFAULT_RETENTION).await;
         sent.map_err(Failed::of_submit)?;
         Ok(next.into())
     }
 
-    fn submit(&self, tick: Timestamp) -> Result<Submit<M>, Failed> {
+    /// Returns the submission of a tick, and the key that its message holds until it is settled, if any.
+    fn submit(&self, tick: Timestamp) -> Result<(Submit<M>, Option<UniqueKey>), Failed> {
         let schedule = &self.schedule;
         let parent = MessageId::new(format!("schedule {}", schedule.name));
         let parent = parent.map_err(|invalid| Failed {
@@ -307,7 +334,8 @@ impl<M: Message> Runner<M> {
         })?;
         let id = MessageId::derived(&parent, M::TYPE.kind(), &tick.to_string());
         let (context, queue) = (Arc::clone(&schedule.context), schedule.queue.clone());
-        Ok(Submit::new(context, queue, (schedule.message)(tick)).id(id.as_str()))
+        let submit = Submit::new(context, queue, (schedule.message)(tick)).id(id.as_str());
+        Ok(schedule.overlap.apply(&schedule.name, submit))
     }
 }
 

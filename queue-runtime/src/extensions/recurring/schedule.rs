@@ -183,7 +183,9 @@ impl<M: Message> Schedule<M> {
                 let is_recorded = conditional == ConditionalPuts::Supported && is_atomic;
                 self.store.is_none() && is_recorded && M::TYPE.wire().is_event()
             }
-            Overlap::Queue => capabilities.groups != Groups::Unsupported,
+            Overlap::Wait => {
+                capabilities.groups != Groups::Unsupported && M::TYPE.wire().is_event()
+            }
         };
         if !is_possible {
             return Err(ScheduleErrorKind::Overlap(self.overlap));
@@ -432,7 +434,7 @@ pub enum ScheduleErrorKind {
     Unsupported,
     /// The storage or the messages do not allow this [`Overlap`].
     #[error(
-        "`Overlap::{0:?}` needs a storage of which {need}; `Overlap::Allow` needs nothing",
+        "`Overlap::{0:?}` needs a storage in which {need}; `Overlap::Allow` needs nothing",
         need = needed(*.0)
     )]
     Overlap(Overlap),
@@ -461,7 +463,9 @@ fn needed(overlap: Overlap) -> &'static str {
             "one step records a tick and a key with their message, as memory, SQLite and PostgreSQL do without \
              `recorded_in`, and messages that are events, which carry the key"
         }
-        Overlap::Queue => "messages have groups: memory, SQLite and PostgreSQL",
+        Overlap::Wait => {
+            "messages have groups, as in memory, on SQLite and PostgreSQL, and messages that are events, which carry theirs"
+        }
     }
 }
 

@@ -103,8 +103,9 @@ impl QueueService {
     }
 
     /// Ends the pause of a schedule in all processes, within 30 seconds. The ticks of the pause are not made up for,
-    /// whatever [`Missed`](crate::recurring::Missed) says. Does nothing for a schedule that is not paused. Returns false if
-    /// the storage knows no schedule of this name.
+    /// whatever [`Missed`](crate::recurring::Missed) says: the schedule begins anew at the current time of this process. If its
+    /// wall clock is behind, ticks since that time are submitted; if it is ahead, the schedule waits until then. Does nothing for
+    /// a schedule that is not paused. Returns false if the storage knows no schedule of this name.
     ///
     /// # Errors
     /// The errors of [`pause_schedule`](Self::pause_schedule).
@@ -133,6 +134,9 @@ impl QueueService {
     /// paused, and with the time of this call in place of a tick. The ticks stay as they are. If no process runs the
     /// schedule, the first one that starts it submits the message. Of several calls before that, one counts. Returns false
     /// if the storage knows no schedule of this name.
+    ///
+    /// With [`Overlap::Skip`](crate::recurring::Overlap::Skip), the run is left out while an earlier message is not settled. A
+    /// [reset](Self::reset_schedule) leaves it out, and so does a tick of a process of a release before this method was added.
     ///
     /// # Errors
     /// The errors of [`pause_schedule`](Self::pause_schedule).

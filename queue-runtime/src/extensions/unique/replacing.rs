@@ -3,24 +3,25 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Located, MessageState, NewMessage, Op, OpOutcome, PutReceipt, Swap};
+use queue_core::backend::{Located, MessageState, Op, OpOutcome, PutReceipt, Swap};
 use queue_core::wire::Body;
-use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RetryAdvice};
+use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName};
 
 use super::conditional::{SubmittedIf, hold, no_record, put_if};
-use crate::extensions::operators::along;
+use crate::extensions::operators::record_of_cancel;
+use crate::kernel::notify::Announced;
 use crate::kernel::send::{Dispatch, Outgoing, Submitted, UniqueKey, UniqueRecord};
 
 /// How often a submission looks for the message that holds its key, if that changes meanwhile.
 const LOOKS: usize = 50;
 
-/// A message in place of another, in one step.
+/// A message in place of others, in one step.
 struct Replacement {
     ops: Vec<Op>,
-    /// The index of the put.
-    put: usize,
-    /// From which index on operations go along, which are left out if they are refused.
-    along: usize,
+    /// How many messages are deleted, before the put.
+    replaced: usize,
+    /// The queues on which the next message of a group is free then.
+    freed: Vec<QueueName>,
 }
 
 /// Puts a message that holds a key from then on, and removes those that hold it until then, unless they were received.
@@ -31,19 +32,25 @@ pub(super) async fn send_replacing(
     duration: Duration,
 ) -> Result<Submitted, Error> {
     let hold = hold(outgoing, key, duration).ending_with_message();
-    for look in 0..LOOKS {
+    for _ in 0..LOOKS {
         let current = match put_if(sending, outgoing, &hold, None, false).await? {
             SubmittedIf::Submitted(submitted) => return Ok(submitted),
+            // An earlier try, whose answer was lost, has put the message.
+            SubmittedIf::Differs(current) if current.as_ref() == hold.value() => {
+                return Ok(outgoing.submitted(key.put.visible_at));
+            }
             SubmittedIf::Differs(Some(current)) => current,
             SubmittedIf::Differs(None) | SubmittedIf::Held => continue,
         };
-        // The key is free with the message that took it, unless that was received, or is another copy than was found.
-        let is_freed = look % 2 == 0;
-        let replacement = replacement(sending, outgoing, &hold, current, is_freed).await?;
+        let swap = hold.clone().in_place_of(current.clone());
+        let replacement = replacement(sending, outgoing, key, &current, swap).await?;
         let put = || carry_out(sending, &replacement);
         let put = sending.repeat(outgoing, &sending.policy, put).await?;
         if let Some(receipt) = put {
             sending.announce(outgoing);
+            let freed = replacement.freed.iter();
+            let freed = freed.map(|queue| Announced::put_back(queue, Duration::ZERO));
+            sending.context.notifiers.publish(freed);
             return Ok(outgoing.submitted(receipt.visible_at));
         }
     }
@@ -55,48 +62,60 @@ pub(super) async fn send_replacing(
 async fn replacement(
     sending: &Dispatch,
     outgoing: &Outgoing,
-    hold: &Swap,
-    current: Bytes,
-    is_freed: bool,
+    key: &UniqueKey,
+    current: &Bytes,
+    swap: Swap,
 ) -> Result<Replacement, Error> {
     let (context, queue) = (&sending.context, &outgoing.queue);
-    let recorded = serde_json::from_slice::<UniqueRecord>(&current).ok();
-    let id = recorded.and_then(|recorded| MessageId::new(recorded.id).ok());
-    let id = id.ok_or_else(|| no_record(queue))?;
+    let recorded = serde_json::from_slice::<UniqueRecord>(current).ok();
+    let recorded = recorded.ok_or_else(|| no_record(queue))?;
+    let id = MessageId::new(recorded.id).map_err(|_| no_record(queue))?;
     let capabilities = context.backend.capabilities();
     let (limit, most) = (capabilities.max_moved_body, capabilities.max_receive);
     let located = context.ask(|| context.backend.locate(&id, most)).await?;
-    let (mut ops, mut goes_along) = (Vec::new(), Vec::new());
+    let (mut ops, mut freed, mut seen_at) = (Vec::new(), Vec::new(), None);
     for Located { queue, message, .. } in located {
         let body = Body::of_stored(&message.body, message.damage.as_deref(), limit);
-        if message.state == MessageState::Hidden || body.poison().is_some() {
+        let Some(envelope) = body.envelope() else {
+            continue;
+        };
+        let of_message = envelope.unique_key.as_deref();
+        let of_message = of_message.and_then(|text| serde_json::from_str::<UniqueKey>(text).ok());
+        // Another message may have the same id.
+        let holds_it = of_message.is_some_and(|of_message| {
+            of_message.work_key() == key.work_key() && of_message.put.token == recorded.put.token
+        });
+        if !holds_it || message.state == MessageState::Hidden || envelope.poison.is_some() {
             continue;
         }
-        let along = along(context, &id, body.envelope(), message.read_at);
+        if envelope.group.is_some() {
+            freed.push(queue.clone());
+        }
+        seen_at = Some(message.read_at);
         ops.push(Op::Delete {
-            queue: queue.clone(),
+            queue,
             id: message.id,
             receipt: message.receipt,
             moved: false,
         });
-        if goes_along.is_empty() {
-            let put = |(queue, message): (QueueName, NewMessage)| Op::Put { queue, message };
-            goes_along.extend(along.notice.map(put));
-            goes_along.extend(along.record.map(|swap| Op::Swap { queue, swap }));
-        }
     }
-    let mut swap = hold.clone();
-    if ops.is_empty() || !is_freed {
-        swap = swap.in_place_of(current);
-    }
-    let put = ops.len();
-    let (queue, message) = (queue.clone(), outgoing.new.clone());
-    ops.push(Op::Put { queue, message });
-    let queue = outgoing.queue.clone();
-    ops.push(Op::Swap { queue, swap });
-    let along = ops.len();
-    ops.extend(goes_along);
-    Ok(Replacement { ops, put, along })
+    let replaced = ops.len();
+    // Under its own id, the message goes on.
+    let seen_at = seen_at.filter(|_| id != outgoing.id);
+    let record = seen_at.map(|seen_at| record_of_cancel(&id, seen_at));
+    ops.push(Op::Put {
+        queue: queue.clone(),
+        message: outgoing.new.clone(),
+    });
+    ops.extend([swap].into_iter().chain(record).map(|swap| Op::Swap {
+        queue: queue.clone(),
+        swap,
+    }));
+    Ok(Replacement {
+        ops,
+        replaced,
+        freed,
+    })
 }
 
 /// Returns `None` if what it replaces has changed.
@@ -104,11 +123,11 @@ async fn carry_out(
     sending: &Dispatch,
     replacement: &Replacement,
 ) -> Result<Option<PutReceipt>, Error> {
-    let mut ops = replacement.ops.clone();
+    let (mut ops, put) = (replacement.ops.clone(), replacement.replaced);
     loop {
         let failed = match sending.context.backend.apply(ops.clone().into()).await {
             Ok(outcomes) => {
-                let put = outcomes.into_iter().nth(replacement.put);
+                let put = outcomes.into_iter().nth(put);
                 return Ok(match put {
                     Some(OpOutcome::Put(receipt)) => Some(receipt),
                     _ => None,
@@ -116,14 +135,12 @@ async fn carry_out(
             }
             Err(failed) => failed,
         };
-        let error = failed.error;
-        let is_conflict = error.kind() == ErrorKind::Conflict;
-        if failed.index >= replacement.along
-            && error.outcome() == Outcome::NotDone
-            && (is_conflict || error.retry() == RetryAdvice::Permanent)
-        {
-            ops.remove(failed.index);
-        } else if is_conflict || error.is_lease_gone() {
+        let (at, error) = (failed.index, failed.error);
+        let is_of_record = matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Corrupt);
+        if is_of_record && at == put + 2 {
+            // A message with this id was cancelled before.
+            ops.truncate(at);
+        } else if error.kind() == ErrorKind::Conflict || error.is_lease_gone() {
             return Ok(None);
         } else {
             return Err(error);

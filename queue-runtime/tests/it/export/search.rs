@@ -73,6 +73,15 @@ async fn a_text_is_found_however_the_message_is_stored() {
     let packed = service.submit_all(many).packed();
     packed.await.expect("submitted");
     assert_eq!(found(&letters, TEXT).await, 8);
+    // Neither in Base64, of which there is enough for any four characters, nor in the name of an attribute.
+    let large = letters.export(None, 10).await.expect("a page").messages;
+    let line = serde_json::to_string(&large).expect("JSON");
+    let (_, data) = line
+        .split_once(r#""data_base64":""#)
+        .expect("a compressed one");
+    for text in [&data[..4], "messagegroup", "datacontenttype"] {
+        assert_eq!(found(&letters, text).await, 0, "{text}");
+    }
 
     // With escapes, in a number, in an attribute, and in what is no JSON.
     put(&service, &letters, r#"{"from":"Ada L\u00f6we"}"#).await;
@@ -87,6 +96,35 @@ async fn a_text_is_found_however_the_message_is_stored() {
     assert_eq!(found(&letters, "4711").await, 17, "a whole number");
     assert_eq!(found(&letters, "471").await, 0, "a part of a number");
     assert_eq!(found(&letters, "ADA LÖWE").await, 0);
+    let id = "01a2-77";
+    let known = service.submit(Letter::of("Bob", "short")).id(id);
+    known.await.expect("submitted");
+    assert_eq!(found(&letters, id).await, 1, "a whole id");
+    assert_eq!(found(&letters, "1a2-7").await, 0, "a part of an id");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_opened_is_left_and_not_said_to_lack_the_text() {
+    let service = testing::service().await;
+    let letters = service.queue::<Letter>().any();
+    letters.create().await.expect("created");
+    let event = r#"{"specversion":"1.0","id":"1","source":"a","type":"letter""#;
+    for (rest, problem) in [
+        (r#","dataref":"https://example.org/1"}"#, "elsewhere"),
+        (
+            r#","dataencoding":"none","datasize":3,"data_base64":"AAAA"}"#,
+            "",
+        ),
+    ] {
+        put(&service, &letters, format!("{event}{rest}")).await;
+        let page = letters.search(TEXT, None, 10).await.expect("a page");
+        assert_eq!(page.messages.len(), 0);
+        let [left] = &page.left[..] else {
+            panic!("{page:?}")
+        };
+        assert!(left.problem.contains(problem), "{left:?}");
+        letters.clear().await.expect("cleared");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,8 +156,11 @@ async fn errors_on_poison_queues_and_in_histories_are_searched_and_erased() {
 async fn a_text_that_is_in_everything_is_refused() {
     let service = testing::service().await;
     let letters = service.queue::<Letter>().any();
-    let short = letters.search("ab", None, 10).await.expect_err("too short");
+    let short = letters
+        .search("Ada", None, 10)
+        .await
+        .expect_err("too short");
     assert_eq!(short.kind(), ErrorKind::InvalidInput);
     let text = short.to_string();
-    assert!(text.contains("2 characters; at least 3"), "{text}");
+    assert!(text.contains("3 characters; at least 4"), "{text}");
 }

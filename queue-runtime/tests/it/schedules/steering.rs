@@ -8,7 +8,7 @@ use queue_runtime::recurring::{
     Missed, Overlap, RecordedSchedule, ScheduleErrorKind, ScheduleHandle, every,
 };
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{Delivery, ErrorKind, Message, QueueService};
+use queue_runtime::{Delivery, ErrorKind, Message, QueueService, Timestamp};
 use queue_tests::{HOUR, MINUTE};
 use serde::{Deserialize, Serialize};
 
@@ -204,7 +204,7 @@ async fn a_tick_that_may_be_skipped_is_submitted_once_whatever_answers_are_lost(
 async fn ticks_of_one_group_are_handled_one_after_the_other() {
     let clock = TokioClock::new();
     let service = connect(memory(&clock), &clock).await;
-    let _schedule = overlapping(&service, Overlap::Queue);
+    let _schedule = overlapping(&service, Overlap::Wait);
     until(&clock, "2026-01-01T00:16:00Z").await;
     for tick in expected("2026-01-01T00:05:00Z", "2026-01-01T00:15:00Z") {
         let first = accept(&service).await.expect("a tick");
@@ -224,23 +224,61 @@ async fn what_an_overlap_needs_is_told_at_the_start() {
     let able = connect(memory(&clock), &clock).await;
     let (unable, _) = Storage::new().connect().await;
     let store = able.results().expect("memory has one");
-    let bare = able.schedule("bare", every(HOUR), |_| Bare {});
-    let in_store = unable.schedule("five", every(HOUR), |at| Tick { at });
+    let bare = |overlap| {
+        able.schedule("bare", every(HOUR), |_| Bare {})
+            .overlap(overlap)
+            .start()
+    };
+    let in_store = |service: &QueueService, overlap| {
+        let schedule = service.schedule("five", every(HOUR), |at| Tick { at });
+        schedule.recorded_in(&store).overlap(overlap).start()
+    };
     for (started, needed) in [
-        (
-            bare.overlap(Overlap::Skip).start(),
-            "messages that are events",
-        ),
-        (
-            in_store.recorded_in(&store).overlap(Overlap::Skip).start(),
-            "without `recorded_in`",
-        ),
+        (bare(Overlap::Skip), "messages that are events"),
+        (bare(Overlap::Wait), "messages that are events"),
+        (in_store(&able, Overlap::Skip), "without `recorded_in`"),
+        (in_store(&unable, Overlap::Skip), "without `recorded_in`"),
     ] {
         let error = started.expect_err("refused");
-        assert!(matches!(
-            error.kind,
-            ScheduleErrorKind::Overlap(Overlap::Skip)
-        ));
+        assert!(matches!(error.kind, ScheduleErrorKind::Overlap(_)));
         assert!(error.to_string().contains(needed), "{error}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_that_a_store_records_are_handled_one_after_the_other_too() {
+    let clock = TokioClock::new();
+    let service = connect(memory(&clock), &clock).await;
+    let store = service.results().expect("memory has one");
+    let schedule = service.schedule("five", every(5 * MINUTE), |at| Tick { at });
+    let schedule = schedule.recorded_in(&store).overlap(Overlap::Wait);
+    let _running = schedule.start().expect("starts");
+    until(&clock, "2026-01-01T00:11:00Z").await;
+    let first = accept(&service).await.expect("a tick");
+    assert!(accept(&service).await.is_none(), "one at a time");
+    first.complete().await.expect("completed");
+    accept(&service)
+        .await
+        .expect("another")
+        .complete()
+        .await
+        .expect("completed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_message_cannot_be_made_holds_up_no_tick() {
+    let clock = TokioClock::new();
+    let service = connect(memory(&clock), &clock).await;
+    let only_ticks = |at: Timestamp| {
+        assert_eq!(at.as_second() % 300, 0, "no tick");
+        Tick { at }
+    };
+    let schedule = service.schedule("five", every(5 * MINUTE), only_ticks);
+    let _running = schedule.start().expect("starts");
+    until(&clock, "2026-01-01T00:06:00Z").await;
+    assert!(service.run_schedule("five").await.expect("asked"));
+    until(&clock, "2026-01-01T00:21:00Z").await;
+    let all = expected("2026-01-01T00:05:00Z", "2026-01-01T00:20:00Z");
+    assert_eq!(ticks(&service).await, all);
+    assert!(known(&service).await.run_asked_at.is_some());
 }

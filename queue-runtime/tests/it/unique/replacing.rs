@@ -74,6 +74,80 @@ async fn of_many_submissions_the_last_waits_and_the_others_count_as_cancelled() 
 }
 
 #[tokio::test]
+async fn a_message_that_replaces_one_of_its_own_id_is_not_cancelled() {
+    for place in places().await {
+        let service = &place.service;
+        for revision in 1..=2 {
+            let submit = service.submit(Reindex {
+                customer: 7,
+                revision,
+            });
+            submit
+                .id("customer 7")
+                .replacing()
+                .await
+                .expect("submitted");
+        }
+        let last = accept(service).await.expect("the second");
+        assert_eq!(last.revision, 2);
+        last.reject("broken").await.expect("moved");
+        let poison = service.queue::<Reindex>().poison().expect("a name");
+        assert_eq!(poison.redrive().run().await.expect("run").redriven, 1);
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "invoices", tracked)]
+struct Invoice {
+    number: u32,
+}
+
+#[tokio::test]
+async fn a_message_of_the_same_id_that_holds_no_key_stays() {
+    for place in places().await {
+        let service = &place.service;
+        let invoice = service.submit(Invoice { number: 1 }).id("customer 7");
+        invoice.await.expect("submitted");
+        for revision in 1..=2 {
+            let submit = service.submit(Reindex {
+                customer: 7,
+                revision,
+            });
+            submit
+                .id("customer 7")
+                .replacing()
+                .await
+                .expect("submitted");
+        }
+        assert_eq!(count(service, "invoices").await, 1);
+        assert_eq!(count(service, "reindexes").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_try_whose_answer_was_lost_is_recognised() {
+    for place in places().await {
+        let service = &place.service;
+        replace(service, 1).await;
+        place
+            .faults
+            .fail_next(1, Operation::Apply, Fault::AnswerLost);
+        let submit = service.submit(Reindex {
+            customer: 7,
+            revision: 2,
+        });
+        let second = submit
+            .replacing()
+            .retry_unknown()
+            .await
+            .expect("tried again");
+        let status = service.status(&second.id).await.expect("read");
+        assert!(matches!(status, Status::Waiting { .. }), "{status:?}");
+        assert_eq!(count(service, "reindexes").await, 1);
+    }
+}
+
+#[tokio::test]
 async fn a_message_that_was_received_is_followed_and_releases_no_key_of_others() {
     for place in places().await {
         let service = &place.service;

@@ -1,13 +1,10 @@
-use std::collections::BTreeMap;
-
 use clap::Args;
 use queue_runtime::service::ExportedMessage;
 use queue_runtime::{AnyQueue, QueueName};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::table::{Table, number, text};
-use crate::output::{count, note};
+use crate::output::{count, escape, note};
 use crate::session::Session;
 
 /// How many messages are read at once.
@@ -20,13 +17,13 @@ const SEARCHES: usize = 5;
 /// Find the messages that contain a text, such as a person's e-mail address, on all queues, and with --delete, delete them.
 /// Not on Azure.
 ///
-/// The text is looked for in ids, attributes, errors and payloads of messages in any state: also on poison queues and in
+/// The text is looked for in payloads, errors, keys and client ids of messages in any state: also on poison queues and in
 /// histories, and in payloads that are compressed, in packs or stored elsewhere. Upper and lower case differ. A consumer that
 /// holds such a message is told to stop at the next renewal of its lease. Not searched: exported files, backups, and what
 /// `queues results` lists.
 #[derive(Debug, Args)]
 pub(crate) struct Erase {
-    /// The text, of at least 3 characters.
+    /// The text, of at least 4 characters.
     #[arg(long = "match", value_name = "TEXT")]
     text: String,
 
@@ -38,40 +35,36 @@ pub(crate) struct Erase {
 /// What a search of all queues has found.
 #[derive(Default)]
 struct Found {
-    /// The number of messages on each queue.
-    by_queue: BTreeMap<QueueName, usize>,
+    messages: usize,
     deleted: usize,
-    /// The messages that cannot be searched, on each queue.
+    /// The messages that cannot be searched.
     unread: usize,
 }
 
-impl Found {
-    fn messages(&self) -> usize {
-        self.by_queue.values().sum()
-    }
-}
-
 pub(crate) async fn run(erase: &Erase, session: &Session) -> Result<()> {
-    let first = search(erase, false, session).await?;
+    let mut first = Found::default();
+    search(erase, false, session, &mut first).await?;
+    let messages = count(first.messages, "message");
     if !erase.delete {
-        shown(&first, session)?;
+        note(format!(
+            "{messages} with the text; nothing was deleted, as --delete does"
+        ));
         return all_read(&first);
     }
-    if first.messages() > 0 {
-        let (messages, queues) = (first.messages(), first.by_queue.len());
-        let (messages, queues) = (count(messages, "message"), count(queues, "queue"));
-        session.confirm(&format!("Delete {messages} of {queues}?"))?;
+    if first.messages > 0 {
+        session.confirm(&format!("Delete {messages}?"))?;
     }
     let (mut deleted, mut last) = (0, first);
     for _ in 0..SEARCHES {
-        if last.messages() == 0 {
+        if last.messages == 0 {
             break;
         }
-        let searched = search(erase, true, session).await;
-        last = searched.map_err(|failure| failure.after_part(deleted, "message", "deleted"))?;
+        last = Found::default();
+        let searched = search(erase, true, session, &mut last).await;
         deleted += last.deleted;
+        searched.map_err(|failure| failure.after_part(deleted, "message", "deleted"))?;
     }
-    let left = last.messages() - last.deleted;
+    let left = last.messages - last.deleted;
     let sentence = format!(
         "deleted {}; not searched: exported files, backups, and the results of work that is done once",
         count(deleted, "message")
@@ -89,15 +82,19 @@ pub(crate) async fn run(erase: &Erase, session: &Session) -> Result<()> {
     all_read(&last)
 }
 
-/// Searches all queues, and deletes what it finds.
-async fn search(erase: &Erase, deletes: bool, session: &Session) -> Result<Found> {
+/// Searches all queues, and lists or deletes what it finds.
+async fn search(erase: &Erase, deletes: bool, session: &Session, found: &mut Found) -> Result<()> {
     let service = &session.service;
-    let mut found = Found::default();
     for name in service.queues().await? {
         let queue = service.any_queue(name.clone())?;
         let mut from = None;
         loop {
-            let page = queue.search(&erase.text, from.as_ref(), PAGE).await?;
+            let page = match queue.search(&erase.text, from.as_ref(), PAGE).await {
+                Ok(page) => page,
+                // Such as that of replies to a process that has ended meanwhile.
+                Err(error) if error.is_queue_gone() => break,
+                Err(error) => return Err(error.into()),
+            };
             for left in &page.left {
                 let (id, problem) = (left.storage_id.as_str(), &left.problem);
                 note(format!(
@@ -106,14 +103,11 @@ async fn search(erase: &Erase, deletes: bool, session: &Session) -> Result<Found
             }
             found.unread += page.left.len();
             for message in &page.messages {
-                *found.by_queue.entry(name.clone()).or_default() += 1;
+                found.messages += 1;
                 if deletes {
                     found.deleted += usize::from(delete(&queue, message).await?);
-                } else if session.output.json {
-                    let id = message.message_id();
-                    let storage_id = &message.storage_id;
-                    let line = json!({ "queue": name, "id": id, "storage_id": storage_id });
-                    session.output.json(&line)?;
+                } else {
+                    list(&name, message, session)?;
                 }
             }
             from = page.next;
@@ -122,7 +116,17 @@ async fn search(erase: &Erase, deletes: bool, session: &Session) -> Result<Found
             }
         }
     }
-    Ok(found)
+    Ok(())
+}
+
+fn list(queue: &QueueName, message: &ExportedMessage, session: &Session) -> Result<()> {
+    let (id, storage_id) = (message.message_id(), &message.storage_id);
+    if session.output.json {
+        let line = json!({ "queue": queue, "id": id, "storage_id": storage_id });
+        return session.output.json(&line);
+    }
+    let id = id.as_ref().unwrap_or(storage_id);
+    session.output.line(escape(&format!("{queue}  {id}")))
 }
 
 /// Returns false if the message was received or put back meanwhile, or is gone.
@@ -132,22 +136,6 @@ async fn delete(queue: &AnyQueue, message: &ExportedMessage) -> Result<bool> {
         Err(error) if error.is_lease_gone() => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-fn shown(found: &Found, session: &Session) -> Result<()> {
-    if session.output.json {
-        return Ok(());
-    }
-    if found.by_queue.is_empty() {
-        return session.output.line("no message contains the text");
-    }
-    let mut table = Table::new(["QUEUE", "MESSAGES"]);
-    for (queue, messages) in &found.by_queue {
-        table.row([text(queue.as_str()), number(messages)]);
-    }
-    session.output.table(&table)?;
-    note("nothing was deleted; --delete deletes them");
-    Ok(())
 }
 
 fn all_read(found: &Found) -> Result<()> {

@@ -1,12 +1,15 @@
 //! `queues schedules`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_runtime::QueueService;
 use queue_runtime::recurring::{Overlap, ScheduleHandle, every};
 use queue_tests::orders::ShopOrder;
 
 use crate::support::Storage;
+
+/// What only a hang reaches.
+const GUARD: Duration = Duration::from_secs(300);
 
 fn hourly(service: &QueueService) -> ScheduleHandle {
     let hour = Duration::from_secs(3600);
@@ -51,7 +54,9 @@ async fn a_run_is_submitted_unless_the_one_before_is_not_settled() {
     for submitted in [true, false, true] {
         storage.out(&["schedules", "run", "hourly"]);
         let schedule = hourly(&service);
+        let begun = Instant::now();
         while !storage.json(&["schedules"])[0]["run_asked_at"].is_null() {
+            assert!(begun.elapsed() < GUARD, "nobody has submitted the run");
             tokio::task::yield_now().await;
         }
         schedule.stop().await;

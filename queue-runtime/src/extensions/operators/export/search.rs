@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use queue_core::backend::PageMark;
 use queue_core::internal::unwrap_base64;
-use queue_core::wire::Body;
+use queue_core::wire::{Body, Payload};
 use queue_core::{Error, ErrorKind, Operation, Result};
 use serde_json::Value;
 
@@ -11,15 +11,42 @@ use super::{ExportedMessage, ExportedPage, Left};
 use crate::service::AnyQueue;
 
 /// The fewest characters of a text: a shorter one is in messages that are not meant.
-const FEWEST: usize = 3;
+const FEWEST: usize = 4;
+
+/// How many events may be around a body that was moved from one poison queue to another.
+const MOST_WRAPPINGS: usize = 16;
+
+/// The attributes of an event that must be the whole text: a part of an id or of a time is in messages that are not meant.
+const WHOLE: [&str; 19] = [
+    "specversion",
+    "id",
+    "source",
+    "type",
+    "time",
+    "datacontenttype",
+    "queueuri",
+    "requestid",
+    "replyto",
+    "correlationid",
+    "traceparent",
+    "tracestate",
+    "poisonreason",
+    "poisonfirst",
+    "poisonlast",
+    "poisonqueue",
+    "poisonid",
+    "dataencoding",
+    "datadigest",
+];
 
 impl AnyQueue {
     /// Copies those of up to `max` messages, as [`export`](Self::export) does, that contain a text: to find, and then
     /// [delete](Self::delete_exported), what is known of a person. A page may be empty and not the last.
     ///
-    /// The text is looked for in ids, attributes, errors, checkpoints and payloads, and in each string of JSON, whatever its
-    /// escapes; upper and lower case differ. A number of JSON must be the whole text. Payloads that are compressed, in packs, or
-    /// kept beside the message are opened. A message that cannot be opened is [left](ExportedPage::left), with the reason.
+    /// The text is looked for in payloads, errors, checkpoints, keys and client ids, and in each string of JSON, whatever its
+    /// escapes; upper and lower case differ. A number of JSON, and a message or request id, must be the whole text. Payloads that
+    /// are compressed, in packs, or kept beside the message are opened. A message that cannot be opened, or whose data is
+    /// elsewhere, is [left](ExportedPage::left), with the reason.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};
@@ -49,7 +76,7 @@ impl AnyQueue {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`export`](Self::export); [`ErrorKind::InvalidInput`] for a text of less than 3 characters.
+    /// The errors of [`export`](Self::export); [`ErrorKind::InvalidInput`] for a text of less than 4 characters.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -83,28 +110,14 @@ impl AnyQueue {
 impl ExportedMessage {
     /// Whether the message contains a text. Fails if its payload cannot be opened, or has more than `most` bytes.
     fn contains(&self, text: &str, most: usize) -> Result<bool, String> {
-        let not_base64 = || "it is not Base64".to_owned();
-        let of_base64 = |data: &String| unwrap_base64(data.as_bytes()).ok_or_else(not_base64);
         let body: Bytes = match (&self.event, &self.text, &self.base64) {
             (Some(event), ..) => Bytes::copy_from_slice(event.get().as_bytes()),
             (_, Some(text), _) => Bytes::copy_from_slice(text.as_bytes()),
-            (.., Some(data)) => of_base64(data)?.into(),
+            (.., Some(data)) => of_base64(data)?,
             _ => Bytes::new(),
         };
-        if is_in(&body, text) {
-            return Ok(true);
-        }
-        let Body::Event(mut event) = Body::read(&body, most) else {
-            return Ok(false);
-        };
-        let opened = match &self.attachment {
-            Some(data) => event.attach(of_base64(data)?.into(), most),
-            None => event.expand(most),
-        };
-        opened.map_err(|error| error.to_string())?;
-        // On the wire, characters of the client id are percent-encoded.
-        let client_id = event.envelope.client_id.as_str();
-        Ok(client_id.contains(text) || is_in(event.payload.as_bytes(), text))
+        let attachment = self.attachment.as_deref().map(of_base64).transpose()?;
+        is_in_body(&body, attachment, text, most)
     }
 
     fn into_left(self, problem: String) -> Option<Left> {
@@ -113,13 +126,79 @@ impl ExportedMessage {
     }
 }
 
+fn of_base64(data: &str) -> Result<Bytes, String> {
+    let bytes = unwrap_base64(data.as_bytes());
+    bytes
+        .map(Bytes::from)
+        .ok_or_else(|| "it is not Base64".to_owned())
+}
+
+/// Whether a text is in a body, or in the body around which it is.
+fn is_in_body(
+    body: &Bytes,
+    mut attachment: Option<Bytes>,
+    text: &str,
+    most: usize,
+) -> Result<bool, String> {
+    let mut body = body.clone();
+    for _ in 0..MOST_WRAPPINGS {
+        let mut event = match Body::read(&body, most) {
+            Body::Event(event) => event,
+            Body::Bare(bytes) => {
+                let inner = unwrap_base64(&bytes);
+                return Ok(is_in(&bytes, text) || inner.is_some_and(|inner| is_in(&inner, text)));
+            }
+            Body::Malformed(_) if is_in(&body, text) => return Ok(true),
+            Body::Malformed(problem) => return Err(problem),
+        };
+        // On the wire, characters of the client id are percent-encoded.
+        if event.envelope.client_id.as_str().contains(text) || is_in_attributes(&event.body, text) {
+            return Ok(true);
+        }
+        let opened = match attachment.take() {
+            Some(data) => event.attach(data, most),
+            None => event.expand(most),
+        };
+        opened.map_err(|error| error.to_string())?;
+        let data = match &event.payload {
+            Payload::Json(data) | Payload::Binary(data) => data,
+            Payload::Absent => return Ok(false),
+            _ => return Err("its data is elsewhere, or cannot be opened".to_owned()),
+        };
+        let poison = event.envelope.poison.as_ref();
+        if !poison.is_some_and(|record| record.raw) {
+            return Ok(is_in(data, text));
+        }
+        body = data.clone();
+    }
+    Err(format!(
+        "it is inside more than {MOST_WRAPPINGS} events of a poison queue"
+    ))
+}
+
+/// Whether a text is in the attributes of an event, without its data.
+fn is_in_attributes(event: &[u8], text: &str) -> bool {
+    let Ok(Value::Object(members)) = serde_json::from_slice(event) else {
+        return false;
+    };
+    members.iter().any(|(name, value)| match name.as_str() {
+        "data" | "data_base64" => false,
+        name if WHOLE.contains(&name) => value.as_str() == Some(text),
+        _ => is_in_value(value, text),
+    })
+}
+
 /// Whether a text is in bytes that may be JSON.
 fn is_in(bytes: &[u8], text: &str) -> bool {
+    let is_as_it_is = || {
+        let mut parts = bytes.windows(text.len());
+        parts.any(|part| part == text.as_bytes())
+    };
     match serde_json::from_slice(bytes) {
-        Ok(value) => is_in_value(&value, text),
-        Err(_) => bytes
-            .windows(text.len())
-            .any(|part| part == text.as_bytes()),
+        Ok(value) if is_in_value(&value, text) => true,
+        // A part of a number is none; another text may be in a member that is there twice.
+        Ok(_) => !text.bytes().all(|byte| byte.is_ascii_digit()) && is_as_it_is(),
+        Err(_) => is_as_it_is(),
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Candidate {
     body: Body,
     /// The body as it is stored, unless it is damaged.
     stored: Option<Bytes>,
+    /// When the message was put on the poison queue, by the storage's clock.
+    inserted_at: Timestamp,
     /// When the lease of a received message ends, on the monotonic clock.
     pub(super) leased_until: Duration,
 }
@@ -79,8 +81,8 @@ impl<'r> RedrivePass<'r> {
         &self,
         id: StorageId,
         receipt: PopReceipt,
-        body: Bytes,
-        damage: Option<&str>,
+        (body, damage): (Bytes, Option<&str>),
+        inserted_at: Timestamp,
     ) -> Candidate {
         let limit = self.redrive.context.backend.capabilities().max_moved_body;
         Candidate {
@@ -88,6 +90,7 @@ impl<'r> RedrivePass<'r> {
             stored: damage.is_none().then_some(body),
             id,
             receipt,
+            inserted_at,
             leased_until: Duration::MAX,
         }
     }
@@ -110,7 +113,8 @@ impl<'r> RedrivePass<'r> {
         Ok(None)
     }
 
-    /// Whether the message is one that was cancelled, of which this is a copy.
+    /// Whether the message is a copy of one that was cancelled. One that became poison later was submitted again: a cancel
+    /// removes all copies but those on poison queues.
     async fn is_cancelled(&self, item: &Candidate) -> Result<bool, RedriveError> {
         let stored = item
             .stored
@@ -121,7 +125,7 @@ impl<'r> RedrivePass<'r> {
         };
         let asked = cancelled_at(&self.redrive.context, &id).await;
         let cancelled_at = asked.map_err(|error| self.stopped(error, 0))?;
-        Ok(cancelled_at.is_some())
+        Ok(cancelled_at.is_some_and(|cancelled_at| item.inserted_at <= cancelled_at))
     }
 
     fn put(&self, item: &Candidate, now: Timestamp) -> Result<Put, RedriveOutcome> {
@@ -443,8 +447,8 @@ pub(super) async fn browse(pass: &mut RedrivePass<'_>) -> Result<(), RedriveErro
                 continue;
             }
             unseen -= 1;
-            let damage = message.damage.as_deref();
-            let item = pass.item(message.id, message.receipt, message.body, damage);
+            let body = (message.body, message.damage.as_deref());
+            let item = pass.item(message.id, message.receipt, body, message.inserted_at);
             if message.state != MessageState::Visible {
                 pass.report(&item, &RedriveOutcome::Hidden);
                 continue;

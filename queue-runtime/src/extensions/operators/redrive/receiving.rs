@@ -60,8 +60,11 @@ pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> 
         }
         for message in new {
             let now = message.received_at;
-            let (id, damage) = (message.id.clone(), message.damage.as_deref());
-            let mut item = pass.item(message.id, message.receipt, message.body, damage);
+            let (id, body) = (
+                message.id.clone(),
+                (message.body, message.damage.as_deref()),
+            );
+            let mut item = pass.item(message.id, message.receipt, body, message.inserted_at);
             item.leased_until = leased_until;
             if let Some(planned) = pass.plan(item, now).await? {
                 pass.wait().await;
@@ -98,8 +101,11 @@ pub(super) async fn peek(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError>
     pass.counts.unseen = properties.approximate_count.saturating_sub(peeked.len());
     for message in peeked {
         // Nothing is moved, so no receipt is needed, and no filter needs the storage's time.
-        let (none, damage) = (PopReceipt::new(""), message.damage.as_deref());
-        let item = pass.item(message.id, none, message.body, damage);
+        let (none, body) = (
+            PopReceipt::new(""),
+            (message.body, message.damage.as_deref()),
+        );
+        let item = pass.item(message.id, none, body, message.inserted_at);
         let planned = pass.plan(item, message.inserted_at).await?;
         pass.move_all(Vec::from_iter(planned)).await?;
     }
