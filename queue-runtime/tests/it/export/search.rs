@@ -23,7 +23,7 @@ impl Letter {
         Self {
             from: from.to_owned(),
             about: about.into(),
-            number: 47_110_815,
+            number: 4_711_081_500_123,
         }
     }
 }
@@ -73,13 +73,13 @@ async fn a_text_is_found_however_the_message_is_stored() {
     let packed = service.submit_all(many).packed();
     packed.await.expect("submitted");
     assert_eq!(found(&letters, TEXT).await, 8);
-    // Neither in Base64, of which there is enough for any four characters, nor in the name of an attribute.
+    // Neither in Base64, of which there is enough for any few characters, nor in the name of an attribute.
     let large = letters.export(None, 10).await.expect("a page").messages;
     let line = serde_json::to_string(&large).expect("JSON");
     let (_, data) = line
         .split_once(r#""data_base64":""#)
         .expect("a compressed one");
-    for text in [&data[..4], "messagegroup", "datacontenttype"] {
+    for text in [&data[..12], "messagegroup", "datacontenttype"] {
         assert_eq!(found(&letters, text).await, 0, "{text}");
     }
 
@@ -93,14 +93,18 @@ async fn a_text_is_found_however_the_message_is_stored() {
     unknown.await.expect("submitted");
     assert_eq!(found(&letters, TEXT).await, 11);
     assert_eq!(found(&letters, "Ada-Löwe").await, 1);
-    assert_eq!(found(&letters, "47110815").await, 17, "a whole number");
-    assert_eq!(found(&letters, "4711").await, 0, "a part of a number");
+    assert_eq!(found(&letters, "4711081500123").await, 17, "a whole number");
+    assert_eq!(
+        found(&letters, "471108150012").await,
+        0,
+        "a part of a number"
+    );
     assert_eq!(found(&letters, "ADA LÖWE").await, 0);
-    let id = "01a2-77";
+    let id = "letter-01a2-77";
     let known = service.submit(Letter::of("Bob", "short")).id(id);
     known.await.expect("submitted");
     assert_eq!(found(&letters, id).await, 1, "a whole id");
-    assert_eq!(found(&letters, "1a2-7").await, 0, "a part of an id");
+    assert_eq!(found(&letters, "etter-01a2-7").await, 0, "a part of an id");
 }
 
 #[tokio::test(start_paused = true)]
