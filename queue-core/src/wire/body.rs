@@ -18,7 +18,7 @@ use crate::name::QueueName;
 
 /// How many events of poison queues may be around a body. Each move to a poison queue may add an event; without a
 /// bound, a producer could choose how deep decoding goes.
-const MAX_WRAPPINGS: usize = 8;
+pub const MAX_WRAPPINGS: usize = 8;
 
 /// How often a message can have been moved as it was, from poison queue to poison queue.
 const MAX_MOVES: usize = 16;

@@ -20,7 +20,7 @@ mod payloads;
 pub(crate) mod writer;
 
 pub(crate) use attributes::Members;
-pub use body::{Body, pending};
+pub use body::{Body, MAX_WRAPPINGS, pending};
 pub use event::{Event, Payload};
 pub use lines::{Lines, LinesError};
 pub use pack::Pack;

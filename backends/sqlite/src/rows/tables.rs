@@ -190,9 +190,9 @@ impl<'c> Tables<'c> {
             results.record_checked(swap, row, done.put())?;
             return Ok(SmallVec::from_iter([done, StepDone::Swapped]));
         }
-        // Without a savepoint, which copies each page that is written, where nothing would be undone.
-        let is_undone = !steps.iter().skip(1).all(|step| self.is_never_refused(step));
-        if is_undone {
+        // A savepoint copies each page that is written.
+        let has_savepoint = !steps.iter().skip(1).all(|step| self.is_never_refused(step));
+        if has_savepoint {
             connection.execute_batch("SAVEPOINT apply")?;
         }
         let saved = self.messages.counts.save();
@@ -205,7 +205,7 @@ impl<'c> Tables<'c> {
                     done.push(step);
                 }
                 Err(failure) if failure.is_refusal() => {
-                    if is_undone {
+                    if has_savepoint {
                         connection.execute_batch("ROLLBACK TO apply; RELEASE apply")?;
                     } else if index > 0 {
                         return Err(Failure::Corrupt("a queue has gone within a transaction"));
@@ -216,7 +216,7 @@ impl<'c> Tables<'c> {
                 Err(failure) => return Err(failure),
             }
         }
-        if is_undone {
+        if has_savepoint {
             connection.execute_batch("RELEASE apply")?;
         }
         Ok(done)

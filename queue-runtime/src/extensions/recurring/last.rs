@@ -38,7 +38,7 @@ pub(super) struct LastTick {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct RecordedTick {
     #[serde(flatten)]
     last: LastTick,
     /// A random number of the try, so that no two tries record the same.
@@ -67,7 +67,7 @@ impl LastTick {
 impl From<LastTick> for Last {
     fn from(last: LastTick) -> Self {
         let token = rand::random();
-        let record = serde_json::to_vec(&Record { last, token });
+        let record = serde_json::to_vec(&RecordedTick { last, token });
         Self {
             last,
             value: record.expect("times and a number are JSON").into(),
@@ -90,9 +90,11 @@ impl Last {
     }
 
     pub(super) fn read(current: Option<Bytes>) -> Result<Self> {
-        let record = current.as_deref().map(serde_json::from_slice::<Record>);
+        let record = current
+            .as_deref()
+            .map(serde_json::from_slice::<RecordedTick>);
         match (record, current) {
-            (Some(Ok(Record { last, .. })), Some(value)) => Ok(Self { last, value }),
+            (Some(Ok(RecordedTick { last, .. })), Some(value)) => Ok(Self { last, value }),
             _ => {
                 let corrupt = Error::new(ErrorKind::Corrupt, Operation::Results);
                 Err(corrupt.with_detail("the record of the schedule cannot be read as a tick"))

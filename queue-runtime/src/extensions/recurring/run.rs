@@ -41,7 +41,7 @@ pub(super) struct Runner<M> {
 }
 
 /// What comes after the last tick.
-enum Next {
+enum Upcoming {
     /// The last tick is far ahead of the clock, and this moment must replace it.
     Begins(Timestamp),
     Due(Timestamp),
@@ -121,11 +121,11 @@ impl<M: Message> Runner<M> {
                 return Ok(None);
             }
             let next = match self.next_tick(&last) {
-                Next::Begins(begins) => {
+                Upcoming::Begins(begins) => {
                     last = self.replace(&last, begins).await?;
                     continue;
                 }
-                Next::Due(tick) => {
+                Upcoming::Due(tick) => {
                     let next = self.ticks.next(tick);
                     let next = LastTick {
                         tick,
@@ -138,7 +138,7 @@ impl<M: Message> Runner<M> {
                     };
                     continue;
                 }
-                Next::At(next) => next,
+                Upcoming::At(next) => next,
             };
             // After the ticks, which go on if the message cannot be submitted at this time.
             let Some(asked_at) = last.run else {
@@ -150,20 +150,20 @@ impl<M: Message> Runner<M> {
     }
 
     /// Returns what comes after the last tick.
-    fn next_tick(&mut self, last: &Last) -> Next {
+    fn next_tick(&mut self, last: &Last) -> Upcoming {
         if last.paused {
             // A time before the pause is none from which ticks may be made up for.
             self.in_time = None;
-            return Next::At(None);
+            return Upcoming::At(None);
         }
         let now = self.schedule.context.clock.now();
         if let Some(begins) = self.look(last, now) {
-            return Next::Begins(begins);
+            return Upcoming::Begins(begins);
         }
         let due = due(&*self.ticks, last.tick, now, self.schedule.missed);
         match due.first() {
-            Some(tick) => Next::Due(*tick),
-            None => Next::At(self.ticks.next(last.tick.max(now))),
+            Some(tick) => Upcoming::Due(*tick),
+            None => Upcoming::At(self.ticks.next(last.tick.max(now))),
         }
     }
 

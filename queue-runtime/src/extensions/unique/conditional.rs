@@ -85,7 +85,10 @@ async fn put_once(
     match backend.apply(ops.into_iter().collect()).await {
         Ok(outcomes) => match &outcomes[..] {
             [OpOutcome::Put(receipt), ..] => Ok(Some(PutIf::Swapped(Some(receipt.clone())))),
-            _ => Ok(Some(PutIf::Swapped(None))),
+            _ => Err(corrupt(
+                queue,
+                "the storage answered a put with something else",
+            )),
         },
         Err(failed) => match (failed.error.kind(), failed.index, failed.found()) {
             (ErrorKind::Conflict, 1, found) => {
@@ -198,7 +201,7 @@ pub(crate) async fn send_and_record(
     receipt(recorded, own.token).ok_or_else(|| no_record(queue))
 }
 
-fn corrupt(queue: &QueueName, detail: &str) -> Error {
+pub(super) fn corrupt(queue: &QueueName, detail: &str) -> Error {
     let error = Error::new(ErrorKind::Corrupt, Operation::Results);
     error.with_queue(queue).with_detail(detail)
 }

@@ -7,7 +7,7 @@ use queue_core::backend::{Located, MessageState, Op, OpOutcome, PutReceipt, Swap
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName};
 
-use super::conditional::{SubmittedIf, hold, no_record, put_if};
+use super::conditional::{SubmittedIf, corrupt, hold, no_record, put_if};
 use crate::extensions::operators::record_of_cancel;
 use crate::kernel::notify::Announced;
 use crate::kernel::send::{Dispatch, Outgoing, Submitted, UniqueKey, UniqueRecord};
@@ -127,11 +127,13 @@ async fn carry_out(
     loop {
         let failed = match sending.context.backend.apply(ops.clone().into()).await {
             Ok(outcomes) => {
-                let put = outcomes.into_iter().nth(put);
-                return Ok(match put {
-                    Some(OpOutcome::Put(receipt)) => Some(receipt),
-                    _ => None,
-                });
+                return match outcomes.into_iter().nth(put) {
+                    Some(OpOutcome::Put(receipt)) => Ok(Some(receipt)),
+                    _ => Err(corrupt(
+                        ops[put].queue(),
+                        "the storage answered a put with something else",
+                    )),
+                };
             }
             Err(failed) => failed,
         };

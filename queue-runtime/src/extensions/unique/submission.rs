@@ -141,8 +141,9 @@ impl<M> Submit<M> {
     /// that long. The message holds its key until it is settled, as with [`unique_until_settled`](Self::unique_until_settled).
     ///
     /// Removing the one and putting the other is one step. The replaced message counts as
-    /// [cancelled](crate::QueueService::cancel), as its status says. A message that was received, because a consumer holds it or has put it back for later, is not replaced but followed: the new one takes the
-    /// key, and both are handled. The receipt is never a [`duplicate`](Submitted::duplicate).
+    /// [cancelled](crate::QueueService::cancel), as its status says. A message that was received, because a consumer holds it or
+    /// has put it back for later, is not replaced but followed: the new one takes the key, and both are handled. The receipt is
+    /// never a [`duplicate`](Submitted::duplicate).
     ///
     /// ```
     /// use std::time::Duration;

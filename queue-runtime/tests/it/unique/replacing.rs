@@ -31,6 +31,13 @@ async fn replace(service: &QueueService, revision: u32) -> Submitted {
     submit.replacing().await.expect("submitted")
 }
 
+/// Under an id of the application.
+async fn replace_as(service: &QueueService, id: &str, revision: u32) {
+    let customer = 7;
+    let submit = service.submit(Reindex { customer, revision }).id(id);
+    submit.replacing().await.expect("submitted");
+}
+
 async fn accept(service: &QueueService) -> Option<Delivery<Reindex>> {
     service.accept::<Reindex>().await.expect("accepts")
 }
@@ -78,15 +85,7 @@ async fn a_message_that_replaces_one_of_its_own_id_is_not_cancelled() {
     for place in places().await {
         let service = &place.service;
         for revision in 1..=2 {
-            let submit = service.submit(Reindex {
-                customer: 7,
-                revision,
-            });
-            submit
-                .id("customer 7")
-                .replacing()
-                .await
-                .expect("submitted");
+            replace_as(service, "customer 7", revision).await;
         }
         let last = accept(service).await.expect("the second");
         assert_eq!(last.revision, 2);
@@ -97,8 +96,8 @@ async fn a_message_that_replaces_one_of_its_own_id_is_not_cancelled() {
 }
 
 #[derive(Debug, Serialize, Deserialize, Message)]
-#[message(queue = "invoices", tracked)]
-struct Invoice {
+#[message(queue = "refunds", tracked)]
+struct Refund {
     number: u32,
 }
 
@@ -106,20 +105,12 @@ struct Invoice {
 async fn a_message_of_the_same_id_that_holds_no_key_stays() {
     for place in places().await {
         let service = &place.service;
-        let invoice = service.submit(Invoice { number: 1 }).id("customer 7");
-        invoice.await.expect("submitted");
+        let refund = service.submit(Refund { number: 1 }).id("customer 7");
+        refund.await.expect("submitted");
         for revision in 1..=2 {
-            let submit = service.submit(Reindex {
-                customer: 7,
-                revision,
-            });
-            submit
-                .id("customer 7")
-                .replacing()
-                .await
-                .expect("submitted");
+            replace_as(service, "customer 7", revision).await;
         }
-        assert_eq!(count(service, "invoices").await, 1);
+        assert_eq!(count(service, "refunds").await, 1);
         assert_eq!(count(service, "reindexes").await, 1);
     }
 }

@@ -1,6 +1,6 @@
 use clap::Args;
+use queue_runtime::QueueName;
 use queue_runtime::service::ExportedMessage;
-use queue_runtime::{AnyQueue, QueueName};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -34,7 +34,7 @@ pub(crate) struct Erase {
 
 /// What a search of all queues has found.
 #[derive(Default)]
-struct Found {
+struct Searched {
     messages: usize,
     deleted: usize,
     /// The messages that cannot be searched.
@@ -42,7 +42,7 @@ struct Found {
 }
 
 pub(crate) async fn run(erase: &Erase, session: &Session) -> Result<()> {
-    let mut first = Found::default();
+    let mut first = Searched::default();
     search(erase, false, session, &mut first).await?;
     let messages = count(first.messages, "message");
     if !erase.delete {
@@ -59,7 +59,7 @@ pub(crate) async fn run(erase: &Erase, session: &Session) -> Result<()> {
         if last.messages == 0 {
             break;
         }
-        last = Found::default();
+        last = Searched::default();
         let searched = search(erase, true, session, &mut last).await;
         deleted += last.deleted;
         searched.map_err(|failure| failure.after_part(deleted, "message", "deleted"))?;
@@ -83,7 +83,12 @@ pub(crate) async fn run(erase: &Erase, session: &Session) -> Result<()> {
 }
 
 /// Searches all queues, and lists or deletes what it finds.
-async fn search(erase: &Erase, deletes: bool, session: &Session, found: &mut Found) -> Result<()> {
+async fn search(
+    erase: &Erase,
+    deletes: bool,
+    session: &Session,
+    found: &mut Searched,
+) -> Result<()> {
     let service = &session.service;
     for name in service.queues().await? {
         let queue = service.any_queue(name.clone())?;
@@ -104,10 +109,15 @@ async fn search(erase: &Erase, deletes: bool, session: &Session, found: &mut Fou
             found.unread += page.left.len();
             for message in &page.messages {
                 found.messages += 1;
-                if deletes {
-                    found.deleted += usize::from(delete(&queue, message).await?);
-                } else {
+                if !deletes {
                     list(&name, message, session)?;
+                    continue;
+                }
+                match queue.delete_exported(message).await {
+                    Ok(()) => found.deleted += 1,
+                    // It was received or put back meanwhile, or is gone.
+                    Err(error) if error.is_lease_gone() => {}
+                    Err(error) => return Err(error.into()),
                 }
             }
             from = page.next;
@@ -129,16 +139,7 @@ fn list(queue: &QueueName, message: &ExportedMessage, session: &Session) -> Resu
     session.output.line(escape(&format!("{queue}  {id}")))
 }
 
-/// Returns false if the message was received or put back meanwhile, or is gone.
-async fn delete(queue: &AnyQueue, message: &ExportedMessage) -> Result<bool> {
-    match queue.delete_exported(message).await {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_lease_gone() => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn all_read(found: &Found) -> Result<()> {
+fn all_read(found: &Searched) -> Result<()> {
     if found.unread == 0 {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use queue_core::backend::PageMark;
 use queue_core::internal::unwrap_base64;
-use queue_core::wire::{Body, Payload};
+use queue_core::wire::{Body, MAX_WRAPPINGS, Payload};
 use queue_core::{Error, ErrorKind, Operation, Result};
 use serde_json::Value;
 
@@ -12,9 +12,6 @@ use crate::service::AnyQueue;
 
 /// The fewest characters of a text: a shorter one is in messages that are not meant.
 const FEWEST: usize = 4;
-
-/// How many events may be around a body that was moved from one poison queue to another.
-const MOST_WRAPPINGS: usize = 16;
 
 /// The attributes of an event that must be the whole text: a part of an id or of a time is in messages that are not meant.
 const WHOLE: [&str; 19] = [
@@ -133,7 +130,7 @@ fn of_base64(data: &str) -> Result<Bytes, String> {
         .ok_or_else(|| "it is not Base64".to_owned())
 }
 
-/// Whether a text is in a body, or in the body around which it is.
+/// Whether a text is in a body, or in one that was moved to a poison queue inside of it.
 fn is_in_body(
     body: &Bytes,
     mut attachment: Option<Bytes>,
@@ -141,7 +138,8 @@ fn is_in_body(
     most: usize,
 ) -> Result<bool, String> {
     let mut body = body.clone();
-    for _ in 0..MOST_WRAPPINGS {
+    // Of the event itself, and of each that it is around.
+    for _ in 0..=MAX_WRAPPINGS {
         let mut event = match Body::read(&body, most) {
             Body::Event(event) => event,
             Body::Bare(bytes) => {
@@ -172,7 +170,7 @@ fn is_in_body(
         body = data.clone();
     }
     Err(format!(
-        "it is inside more than {MOST_WRAPPINGS} events of a poison queue"
+        "it is inside more than {MAX_WRAPPINGS} events of a poison queue"
     ))
 }
 
