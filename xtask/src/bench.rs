@@ -11,7 +11,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     // The benchmarks `inspect`, `page` and `server` run the other packages.
     let mut build = cargo::command();
     build.args(["build", "--release"]);
-    for package in ["queue-bench", "queue-cli", "mosaic"] {
+    for package in ["queue-bench", "storage-queues-cli", "mosaic"] {
         build.args(["--package", package]);
     }
     if !build.status().is_ok_and(|status| status.success()) {

@@ -39,6 +39,24 @@ pub(crate) fn program() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
+/// Returns what a command prints.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let output = command.output();
+    let output = output.map_err(|error| format!("cargo does not start: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Returns the name of the platform that the compiler runs on.
+pub(crate) fn host() -> Result<String, String> {
+    let lines = output(command().arg("-vV"))?;
+    let host = lines.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned)
+        .ok_or_else(|| "`cargo -vV` names no host".to_owned())
+}
+
 /// Runs a command to its end, and says if `what` has failed.
 pub(crate) fn exit_code(command: &mut Command, what: &str) -> ExitCode {
     match command.status() {

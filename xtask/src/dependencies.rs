@@ -38,11 +38,8 @@ fn read_metadata() -> Result<Value, String> {
         "--all-features",
         "--locked",
     ]);
-    let output = metadata.output().map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
+    let printed = cargo::output(&mut metadata)?;
+    serde_json::from_str(&printed).map_err(|error| error.to_string())
 }
 
 /// Returns the licences that `deny.toml` allows.

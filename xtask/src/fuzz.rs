@@ -25,7 +25,7 @@ pub(crate) fn run(seconds: u32) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let target = cargo::target().join("fuzz");
-    let host = match host() {
+    let host = match cargo::host() {
         Ok(host) => host,
         Err(why) => {
             eprintln!("nothing can be fuzzed: {why}");
@@ -55,16 +55,6 @@ pub(crate) fn run(seconds: u32) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
-}
-
-/// Returns the name of the platform that the compiler runs on.
-fn host() -> Result<String, String> {
-    let version = Command::new(cargo::program()).arg("-vV").output();
-    let version = version.map_err(|error| format!("cargo does not start: {error}"))?;
-    let lines = String::from_utf8_lossy(&version.stdout);
-    let host = lines.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned)
-        .ok_or_else(|| "`cargo -vV` names no host".to_owned())
 }
 
 fn fuzz(programs: &Path, target: &Path, name: &str, seconds: u32) -> io::Result<Command> {

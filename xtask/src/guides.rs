@@ -1,4 +1,4 @@
-//! `cargo xtask guides`: copies the guides into the package `queue-runtime`, whose documentation shows them.
+//! `cargo xtask guides`: copies the guides into the package `storage-queues`, whose documentation shows them.
 //!
 //! A published package has no files from above its folder. In a copy, a link to a page that is copied leads to the
 //! module of that page; any other file is named by its path in the repository.

@@ -18,10 +18,14 @@
 //! | `guides` | `cargo xtask guides` |
 //! | `preload` | whether tests can record a program's writes |
 //! | `dependencies` | `cargo xtask dependencies` |
+//! | `oldest` | `cargo xtask oldest` |
+//! | `release` | `cargo xtask release` |
+//! | `archives` | packs the command line for those who build nothing |
 //! | `mount` | whether tests can mount a file system of their own |
 //! | `cargo` | the cargo that runs all steps, and its target directory |
 //! | `program` | runs and measures other programs, and checks whether they are installed |
 
+mod archives;
 mod azurite;
 mod bench;
 mod browser;
@@ -34,10 +38,12 @@ mod fuzz;
 mod guides;
 mod mount;
 mod npm;
+mod oldest;
 mod peers;
 mod preload;
 mod program;
 mod python;
+mod release;
 mod step;
 mod steps;
 mod summary;
@@ -80,7 +86,14 @@ enum Task {
     Weigh(weigh::Then),
     /// Checks the licences, origins and versions of the dependencies by `deny.toml`.
     Dependencies,
-    /// Copies the guides into the package `queue-runtime`, whose documentation shows them.
+    /// Checks the published packages with the oldest dependencies that their manifests allow.
+    Oldest,
+    /// Checks what would be published, and packs the command line into `target/release-archives`. Publishes nothing.
+    Release {
+        /// Does only this.
+        only: Option<release::Part>,
+    },
+    /// Copies the guides into the package `storage-queues`, whose documentation shows them.
     Guides,
     /// Feeds the server's readers of requests, signatures and XML with inputs that look for a failure.
     Fuzz {
@@ -88,8 +101,8 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Kills processes, loses power, fills a disk and harms requests for longer than `test --all` does, and looks for growth
-    /// over more messages.
+    /// Kills processes, loses power, fills a disk and harms requests for longer than `test --all` does, and looks for
+    /// growth over more messages.
     Crash {
         /// Only the tests whose names contain this, such as `soak`, or `backlog` with `--times 100` for ten million
         /// messages.
@@ -114,6 +127,8 @@ fn main() -> ExitCode {
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Weigh(then) => weigh::run(then),
         Task::Dependencies => dependencies::run(),
+        Task::Oldest => oldest::run(),
+        Task::Release { only } => release::run(only),
         Task::Guides => guides::run(),
         Task::Fuzz { seconds } => fuzz::run(seconds),
         Task::Crash { only, seed, times } => crash::run(only.as_deref(), seed, times),

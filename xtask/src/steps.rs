@@ -38,30 +38,31 @@ pub(crate) const TEST: &[Step] = &[
     // As few sets of features as find what a user could meet: each checks dependencies again, since their features differ.
     lint(
         "clippy: queue-runtime without features",
-        "--package queue-runtime --no-default-features",
+        "--package storage-queues --no-default-features",
     ),
     // Without `testing`, which all tests have.
     long(lint(
         "clippy: queue-runtime with its default features",
-        "--package queue-runtime",
+        "--package storage-queues",
     )),
     long(lint(
         "clippy: queue-runtime with `azure` alone",
-        "--package queue-runtime --no-default-features --features azure",
+        "--package storage-queues --no-default-features --features azure",
     )),
     long(lint(
         "clippy: queue-runtime with `postgres` alone",
-        "--package queue-runtime --no-default-features --features postgres",
+        "--package storage-queues --no-default-features --features postgres",
     )),
     // This checks also `queue-core` without features.
     long(lint(
         "clippy: the engines without the runtime",
-        "--package queue-azure --package queue-nats --package queue-postgres --package queue-sqlite",
+        "--package storage-queues-azure --package storage-queues-nats --package storage-queues-postgres --package storage-queues-sqlite",
     )),
     long(lint(
         "clippy: queue-core with `conformance`",
-        "--package queue-core --no-default-features --features conformance",
+        "--package storage-queues-core --no-default-features --features conformance",
     )),
+    long(cargo("the oldest direct dependencies", "xtask oldest")),
     lint(
         "clippy: mosaic with its default features",
         "--package mosaic --all-targets",
@@ -153,9 +154,14 @@ pub(crate) const TEST: &[Step] = &[
         "--ignored postgresql",
     )),
     waiting(
-        "the mosaic, the ledger and the command line over PostgreSQL",
+        "the mosaic, the short examples and the command line over PostgreSQL",
         Need::Postgres,
-        &["mosaic-postgres", "queue-cli-postgres", "ledger-postgres"],
+        &[
+            "mosaic-postgres",
+            "queue-cli-postgres",
+            "ledger-postgres",
+            "tour-postgres",
+        ],
         "",
     ),
     long(waiting(

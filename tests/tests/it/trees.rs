@@ -10,7 +10,7 @@ fn packages(features: &str) -> Vec<String> {
         "--offline",
         "--locked",
         "--package",
-        "queue-runtime",
+        "storage-queues",
     ])
     .args(["--no-default-features", "--features", features])
     .args([
@@ -42,11 +42,11 @@ fn assert_compiled(features: &str, compiled: &[&str], not: &[&str]) {
     );
 }
 
-const SQL: [&str; 3] = ["queue-sqlite", "rusqlite", "libsqlite3-sys"];
-const AZURE: [&str; 3] = ["queue-azure", "azure_core", "hyper"];
+const SQL: [&str; 3] = ["storage-queues-sqlite", "rusqlite", "libsqlite3-sys"];
+const AZURE: [&str; 3] = ["storage-queues-azure", "azure_core", "hyper"];
 const TLS: [&str; 2] = ["rustls", "aws-lc-rs"];
-const NATS: [&str; 2] = ["queue-nats", "async-nats"];
-const POSTGRES: [&str; 2] = ["queue-postgres", "tokio-postgres"];
+const NATS: [&str; 2] = ["storage-queues-nats", "async-nats"];
+const POSTGRES: [&str; 2] = ["storage-queues-postgres", "tokio-postgres"];
 
 #[test]
 fn an_application_on_azure_compiles_no_sql() {
@@ -84,20 +84,32 @@ fn an_application_in_memory_compiles_no_engine() {
 #[test]
 fn the_engines_and_the_server_do_not_depend_on_the_runtime_or_on_each_other() {
     for engine in [
-        "queue-sqlite",
-        "queue-azure",
-        "queue-nats",
-        "queue-postgres",
+        "storage-queues-sqlite",
+        "storage-queues-azure",
+        "storage-queues-nats",
+        "storage-queues-postgres",
     ] {
-        assert_not_needed(engine, "all", &["queue-runtime"]);
+        assert_not_needed(engine, "all", &["storage-queues"]);
     }
     assert_not_needed(
-        "queue-server",
+        "storage-queues-server",
         "normal,build",
-        &["queue-runtime", "queue-azure", "queue-sqlite"],
+        &[
+            "storage-queues",
+            "storage-queues-azure",
+            "storage-queues-sqlite",
+        ],
     );
-    assert_not_needed("queue-azure", "normal,build", &["queue-server"]);
-    assert_not_needed("queue-azure-wire", "normal,build", &["queue-core"]);
+    assert_not_needed(
+        "storage-queues-azure",
+        "normal,build",
+        &["storage-queues-server"],
+    );
+    assert_not_needed(
+        "storage-queues-azure-wire",
+        "normal,build",
+        &["storage-queues-core"],
+    );
 }
 
 /// Asserts that a package depends on none of these.

@@ -320,7 +320,7 @@ const TWICE: &str = "Types of one crate that share a name and are visible outsid
 const CIRCLES: &str = "More than three files of one crate that all import each other: none of them can be understood alone. A \
                        `pub use` only passes names on, and is no import here.";
 
-const UPWARD: &str = "Files of `queue-runtime` with the modules that they import from a storey above theirs. It is a debt.";
+const UPWARD: &str = "Files of `storage-queues` with the modules that they import from a storey above theirs. It is a debt.";
 
 const TESTS: &str =
     "Files with tests that import from another: what test files share is in modules without tests.";
