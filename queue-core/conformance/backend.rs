@@ -105,6 +105,7 @@ suite! { $ conformance_tests backend
     }
     tracking from tracking::tracking {
         a_tracked_message_is_found_in_any_state
+        a_tracked_message_tells_who_holds_it_and_since_when
         what_is_located_can_be_deleted_and_is_gone_then
         a_message_that_is_gone_is_not_found
         a_message_is_followed_to_another_queue

@@ -8,6 +8,10 @@ use std::time::Duration;
 use crate::name::QueueName;
 use crate::text::error_chain;
 
+mod operation;
+
+pub use operation::Operation;
+
 /// A `Result` whose error is a backend [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -41,6 +45,7 @@ struct Inner {
     unsent: bool,
     queue: Option<QueueName>,
     detail: Option<String>,
+    code: Option<Box<str>>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -140,43 +145,6 @@ pub enum Outcome {
     Unknown,
 }
 
-/// A storage operation.
-///
-/// ```
-/// use queue_core::{Error, ErrorKind, Operation};
-///
-/// let error = Error::new(ErrorKind::Throttled, Operation::Receive);
-/// assert_eq!(error.operation(), Operation::Receive);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "the names are those of methods")]
-pub enum Operation {
-    Open,
-    CreateQueue,
-    DeleteQueue,
-    ListQueues,
-    Properties,
-    SetMetadata,
-    Put,
-    Receive,
-    Peek,
-    Browse,
-    Update,
-    Delete,
-    Clear,
-    Apply,
-    Backup,
-    /// An operation of a [`ResultStore`](crate::idempotency::ResultStore).
-    Results,
-    /// A read of an attachment, or of a [`PayloadStore`](crate::payload_store::PayloadStore).
-    FetchData,
-    /// A call that changes a [`PayloadStore`](crate::payload_store::PayloadStore).
-    StoreData,
-    /// A listing of a [`PayloadStore`](crate::payload_store::PayloadStore).
-    ListData,
-}
-
 impl Error {
     /// Creates an error with the usual [`retry`](Self::retry) of its kind and [`Outcome::NotDone`].
     #[must_use]
@@ -190,6 +158,7 @@ impl Error {
                 unsent: false,
                 queue: None,
                 detail: None,
+                code: None,
                 source: None,
             }),
         }
@@ -206,6 +175,13 @@ impl Error {
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.inner_mut().detail = Some(detail.into());
+        self
+    }
+
+    /// Sets the [code](Self::code) that the storage gave.
+    #[must_use]
+    pub fn with_code(mut self, code: impl Into<Box<str>>) -> Self {
+        self.inner_mut().code = Some(code.into());
         self
     }
 
@@ -289,6 +265,21 @@ impl Error {
         self.inner.queue.as_ref()
     }
 
+    /// The storage's own code of the failure, if it gave one: the error code of Azure, such as `AuthorizationFailure`, the
+    /// SQLSTATE of PostgreSQL, such as `53300`, or the extended result code of SQLite, such as `13`. For reports and
+    /// alerts: [`kind`](Self::kind) is what to branch on, because it is the same on all storages.
+    ///
+    /// ```
+    /// use queue_core::{Error, ErrorKind, Operation};
+    ///
+    /// let error = Error::new(ErrorKind::Denied, Operation::Put).with_code("AuthorizationFailure");
+    /// assert_eq!(error.code(), Some("AuthorizationFailure"));
+    /// ```
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        self.inner.code.as_deref()
+    }
+
     /// Whether a retry can succeed.
     #[must_use]
     pub fn retry(&self) -> RetryAdvice {
@@ -335,7 +326,8 @@ impl Error {
         )
     }
 
-    /// Whether each further operation of this process fails too, until the process is started again and opens the storage anew.
+    /// Whether each further operation of this process fails too, until the process is started again and opens the storage
+    /// anew.
     #[must_use]
     pub fn needs_restart(&self) -> bool {
         matches!(self.kind(), ErrorKind::Closed | ErrorKind::Replaced)
@@ -359,6 +351,7 @@ impl fmt::Debug for Error {
             .field("unsent", &self.inner.unsent)
             .field("queue", &self.inner.queue)
             .field("detail", &self.inner.detail)
+            .field("code", &self.inner.code)
             .field("source", &self.inner.source)
             .finish()
     }
@@ -426,60 +419,6 @@ impl ErrorKind {
             Self::Replaced => "the storage is no longer the one that was opened",
             Self::NotCommitted => "the transaction was not committed",
             Self::Conflict => "what is stored is not what the operation expects",
-        }
-    }
-}
-
-impl Operation {
-    /// Whether the operation changes nothing, so that a repetition is always safe.
-    ///
-    /// ```
-    /// use queue_core::Operation;
-    ///
-    /// assert!(Operation::Peek.only_reads());
-    /// assert!(!Operation::Receive.only_reads(), "it leases messages");
-    /// ```
-    #[must_use]
-    pub fn only_reads(self) -> bool {
-        matches!(
-            self,
-            Self::ListQueues
-                | Self::Properties
-                | Self::Peek
-                | Self::Browse
-                | Self::FetchData
-                | Self::ListData
-        )
-    }
-
-    /// Verb phrases: for an operation on no queue in particular, and for one with the queue's name to follow.
-    fn phrases(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Open => ("open the storage", "open the storage of"),
-            Self::CreateQueue => ("create a queue", "create"),
-            Self::DeleteQueue => ("delete a queue", "delete"),
-            Self::ListQueues => ("list queues", "list queues like"),
-            Self::Properties => ("read the properties of a queue", "read the properties of"),
-            Self::SetMetadata => ("set the metadata of a queue", "set the metadata of"),
-            Self::Put => ("put a message", "put a message on"),
-            Self::Receive => ("receive messages", "receive from"),
-            Self::Peek => ("peek at messages", "peek at"),
-            Self::Browse => ("browse messages", "browse"),
-            Self::Update => ("update a message", "update a message on"),
-            Self::Delete => ("delete a message", "delete a message from"),
-            Self::Clear => ("clear a queue", "clear"),
-            Self::Apply => ("apply operations", "apply operations to"),
-            Self::Backup => ("back up the storage", "back up"),
-            Self::Results => ("use the result store", "use the result store of"),
-            Self::FetchData => (
-                "fetch the data of a message",
-                "fetch the data of a message on",
-            ),
-            Self::StoreData => (
-                "store the data of a message",
-                "store the data of a message on",
-            ),
-            Self::ListData => ("list stored data", "list the stored data of"),
         }
     }
 }

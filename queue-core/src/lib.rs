@@ -1,5 +1,5 @@
 //! The contracts of a typed-message framework for storage queues. Applications depend on
-//! `queue-runtime`, which re-exports what they need from `queue-core`.
+//! `storage-queues`, which re-exports what they need from this crate.
 //!
 //! | module | holds |
 //! |---|---|
@@ -18,8 +18,9 @@
 //! | [`golden`] | golden files, for tests of a type's wire format |
 //! | `conformance` | the test suites for what an engine implements (feature `conformance`) |
 //!
-//! Data flows `message → encoder → wire → backend` on sending, and back on receiving. No module does I/O
-//! (except `golden`, which reads files in tests, and the error of a file that may not be used, which asks whose it is), waits, or depends on a runtime.
+//! Data flows `message → encoder → wire → backend` on sending, and back on receiving. No module does I/O (except `golden`,
+//! which reads files in tests, and the error of a file that may not be used, which asks whose it is), waits, or depends on
+//! a runtime.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,5 +1,6 @@
 //! The contract of a message type.
 
+pub mod base64;
 mod error;
 mod form;
 pub(crate) mod json;
@@ -312,8 +313,8 @@ impl MessageType {
         self
     }
 
-    /// States that [`Message::group`] returns groups, so that a listener on a storage that keeps no order of groups does not
-    /// start.
+    /// States that [`Message::group`] returns groups, so that a listener on a storage that keeps no order of groups does
+    /// not start.
     #[must_use]
     pub const fn with_groups(mut self) -> Self {
         self.groups = true;
@@ -340,8 +341,8 @@ impl MessageType {
         self
     }
 
-    /// Sets after which time entries of the [history](Self::with_history) are not shown any more, and deleted when further ones
-    /// are made.
+    /// Sets after which time entries of the [history](Self::with_history) are not shown any more, and deleted when further
+    /// ones are made.
     #[must_use]
     pub const fn with_history_age(mut self, age: Duration) -> Self {
         self.history_age = Some(age);
@@ -441,7 +442,8 @@ impl MessageType {
         self.history
     }
 
-    /// After which time entries of the [history](Self::with_history) are not shown any more, or `None` if time does not matter.
+    /// After which time entries of the [history](Self::with_history) are not shown any more, or `None` if time does not
+    /// matter.
     #[must_use]
     pub const fn history_age(&self) -> Option<Duration> {
         self.history_age

@@ -1,7 +1,7 @@
 //! Copies what is readable of a damaged SQLite file to a new one.
 //!
 //! ```sh
-//! cargo run -p queue-runtime --example salvage -- DAMAGED NEW
+//! cargo run -p storage-queues --example salvage -- DAMAGED NEW
 //! ```
 
 use std::process::ExitCode;

@@ -196,6 +196,10 @@ impl ServiceError {
         let error = Error::new(kind, operation)
             .with_outcome(outcome)
             .with_detail(detail);
+        let error = match &self.code {
+            Some(code) => error.with_code(code.as_str()),
+            None => error,
+        };
         let after = self.retry_after.and_then(|after| after.since(self.date));
         match (kind, error.retry(), after) {
             (ErrorKind::Throttled, _, after) => error.with_retry(RetryAdvice::Throttled(after)),

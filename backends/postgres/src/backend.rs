@@ -3,16 +3,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    ApplyError, AttachmentPart, Backend, Capabilities, Created, Located, Metadata, Op, OpOutcomes,
-    Ops, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage, StorageId, Transactions,
-    check_ops,
+    ApplyError, AttachmentPart, Backend, Capabilities, Created, Introduced, Located, Metadata, Op,
+    OpOutcomes, Ops, Page, PageMark, PeekedMessage, QueueProperties, ReceivedMessage, StorageId,
+    Transactions, check_ops,
 };
 use queue_core::clock::BoxFuture;
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::wire::StoredPayload;
-use queue_core::{MessageId, Operation, QueueName, Result};
+use queue_core::{ClientId, MessageId, Operation, QueueName, Result};
 
 use crate::asker::Asker;
 use crate::attachments;
@@ -67,9 +67,10 @@ const BULK: usize = 256 * 1024;
 /// later time. After a step forward, leases end early.
 ///
 /// # Connections
-/// A backend has six connections, which are made when they are first needed and again when lost: the sixth when many
-/// tasks put. A server that does not answer for a minute is given up. Of a pooler in transaction mode the URL has to tell, by `pooler=transaction`: each
-/// transaction then checks that it is on the server and the tables that were opened, and sets what its statements need.
+/// A backend has six connections, which are made when they are first needed and again when lost: the sixth when many tasks
+/// put. A server that does not answer for a minute is given up. Of a pooler in transaction mode the URL has to tell, by
+/// `pooler=transaction`: each transaction then checks that it is on the server and the tables that were opened, and sets
+/// what its statements need.
 ///
 /// # Wake-ups
 /// Other processes learn of a message by NOTIFY, after its commit: at once for the first message, then at most every five
@@ -90,6 +91,7 @@ pub struct PostgresBackend {
     /// Writes what takes long.
     pub(crate) bulk: Writer,
     pub(crate) receiver: Receiver,
+    pub(crate) introduced: Arc<Introduced>,
     pub(crate) reader: Asker,
     pub(crate) results: PostgresResults,
     pub(crate) notifier: Arc<PostgresNotifier>,
@@ -141,6 +143,10 @@ impl Backend for PostgresBackend {
 
     fn results(&self) -> Option<Arc<dyn ResultStore>> {
         Some(Arc::new(self.results.clone()))
+    }
+
+    fn introduce(&self, client: &ClientId) {
+        self.introduced.add(client);
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

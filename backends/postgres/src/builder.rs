@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use queue_core::backend::Introduced;
 use queue_core::clock::Clock;
 use queue_core::idempotency::StoreIdentity;
 use queue_core::{Operation, Result};
@@ -135,10 +136,12 @@ impl PostgresBuilder {
             forgotten,
         };
         let notifier = PostgresNotifier::start(listened, uri.clone());
+        let introduced = Arc::new(Introduced::default());
         Ok(PostgresBackend {
             uri,
             capabilities,
-            receiver: Receiver::start(Link::new(server), marks),
+            receiver: Receiver::start(Link::new(server), marks, Arc::clone(&introduced)),
+            introduced,
             results: PostgresResults {
                 writer: writer.clone(),
                 reader: reader.clone(),

@@ -48,6 +48,8 @@ pub(crate) struct Trouble {
     unsent: bool,
     /// Whether the server refused the statement, and the connection goes on.
     pub(crate) is_refusal: bool,
+    /// The SQLSTATE, if the server has answered.
+    code: Option<String>,
     cause: Cause,
 }
 
@@ -83,6 +85,7 @@ impl Failure {
             outcome: Outcome::NotDone,
             unsent: false,
             is_refusal: code.is_some(),
+            code: code.map(|code| code.code().to_owned()),
             cause: Cause(error_chain(error)),
         })
     }
@@ -95,6 +98,7 @@ impl Failure {
             outcome: Outcome::Unknown,
             unsent: false,
             is_refusal: false,
+            code: None,
             cause: Cause("the server does not answer".to_owned()),
         })
     }
@@ -144,6 +148,9 @@ impl Failure {
                 if let Some(retry) = trouble.retry {
                     error = error.with_retry(retry);
                 }
+                if let Some(code) = trouble.code {
+                    error = error.with_code(code);
+                }
                 if trouble.unsent {
                     error.unsent()
                 } else {
@@ -164,6 +171,7 @@ impl From<&tokio_postgres::Error> for Failure {
                 outcome: Outcome::Unknown,
                 unsent: false,
                 is_refusal: false,
+                code: None,
                 cause: Cause(error_chain(error)),
             });
         };
@@ -182,6 +190,7 @@ impl From<&tokio_postgres::Error> for Failure {
             },
             unsent: false,
             is_refusal,
+            code: Some(server.code().code().to_owned()),
             cause: Cause(format!(
                 "{}: {} (SQLSTATE {})",
                 server.severity(),

@@ -180,7 +180,7 @@ fn encryption(authorities: Option<&Path>) -> Result<Encryption> {
 fn encryption(_: Option<&Path>) -> Result<Encryption> {
     let error = Error::new(ErrorKind::Unsupported, Operation::Open);
     Err(error.unsent().with_detail(
-        "encrypted connections need the feature `tls` of `queue-postgres`, which is `postgres-tls` of `queue-runtime`",
+        "encrypted connections need the feature `tls` of `storage-queues-postgres`, which is `postgres-tls` of `storage-queues`",
     ))
 }
 

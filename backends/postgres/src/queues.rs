@@ -1,14 +1,14 @@
 //! The statements on queues, and those that only read.
 
+use std::collections::BTreeSet;
+
 use queue_core::backend::{
-    Created, Located, MessageState, Metadata, Page, PageMark, PeekedMessage, QueueProperties,
-    QueueTotals, ReceivedMessage,
+    Created, Located, MessageHolder, MessageState, Metadata, Page, PageMark, PeekedMessage,
+    QueueProperties, QueueTotals, ReceivedMessage,
 };
 use queue_core::internal::as_count;
 use queue_core::store_clock::timestamp;
-use std::collections::BTreeSet;
-
-use queue_core::{MessageId, QueueName};
+use queue_core::{ClientId, MessageId, QueueName};
 use tokio_postgres::Row;
 
 use crate::failure::{Failure, Result};
@@ -88,7 +88,7 @@ const LOCATE: &str = concat!(
     )
     SELECT now, name, ",
     columns!(),
-    " FROM clock LEFT JOIN m ON true"
+    ", received_at, client FROM clock LEFT JOIN m ON true"
 );
 
 /// Removes messages that are no queue's any more.
@@ -298,7 +298,11 @@ async fn locate_once(session: &mut Session, id: &MessageId, max: usize) -> Resul
     let mut located = Vec::with_capacity(rows.len());
     for row in &rows {
         if let Some(message) = read(row, now)? {
-            located.push(Located::new(name(row, 1)?, browsed(row, message)?));
+            let client = column::<Option<&str>>(row, 12)?.and_then(|one| ClientId::new(one).ok());
+            let since: Option<i64> = column(row, 11)?;
+            let holder = since.map(|since| MessageHolder::new(timestamp(since), client));
+            let found = Located::new(name(row, 1)?, browsed(row, message)?);
+            located.push(found.with_holder(holder));
         }
     }
     Ok(located)

@@ -2,11 +2,12 @@
 //! several queues share a commit.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::QueueName;
-use queue_core::backend::ReceivedMessage;
+use queue_core::backend::{Introduced, ReceivedMessage};
 use queue_core::store_clock::after;
+use queue_core::{ClientId, QueueName};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::Instant;
@@ -42,6 +43,7 @@ const CLAIM: &str = concat!(
         INSERT INTO totals SELECT queue, 0, count(*) FROM expired GROUP BY queue
     ), m AS (
         UPDATE messages claimed SET visible_at = least(now + $5, CASE WHEN place IS NOT NULL THEN expires_at END), nonce = gen_random_uuid(),
+            received_at = CASE WHEN tracked IS NOT NULL THEN now END, client = CASE WHEN tracked IS NOT NULL THEN $7 END,
             dequeue_count = least(dequeue_count, 2147483646) + 1
         FROM picked, clock WHERE claimed.seq = picked.seq AND NOT is_over
         RETURNING claimed.*, picked.visible_at AS was_visible_at,
@@ -101,7 +103,7 @@ struct Claimed {
 }
 
 impl Receiver {
-    pub(crate) fn start(mut link: Link, marks: Marks) -> Self {
+    pub(crate) fn start(mut link: Link, marks: Marks, introduced: Arc<Introduced>) -> Self {
         let (receives, mut requests) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             let mut waiting = VecDeque::new();
@@ -121,7 +123,7 @@ impl Receiver {
                 while !waiting.is_empty() && shares.len() < MAX_CLAIMS {
                     shares.extend(share(&mut waiting));
                 }
-                answer(&mut link, &marks, shares).await;
+                answer(&mut link, &marks, &introduced, shares).await;
             }
         });
         Self(receives)
@@ -175,9 +177,10 @@ fn share(waiting: &mut VecDeque<Receive>) -> Option<Share> {
     })
 }
 
-async fn answer(link: &mut Link, marks: &Marks, shares: Vec<Share>) {
+async fn answer(link: &mut Link, marks: &Marks, introduced: &Introduced, shares: Vec<Share>) {
+    let client = introduced.client();
     let received = match link.session().await {
-        Ok(session) => receive_all(session, marks, &shares).await,
+        Ok(session) => receive_all(session, marks, client.as_ref(), &shares).await,
         Err(failure) => Err(failure),
     };
     match received {
@@ -213,17 +216,18 @@ impl Share {
 async fn receive_all(
     session: &mut Session,
     marks: &Marks,
+    client: Option<&ClientId>,
     shares: &[Share],
 ) -> Result<Vec<Result<Vec<ReceivedMessage>>>> {
     let mut locks = GROUPS;
     if let [share] = shares {
-        let received = receive(session, marks, share, Commit::Each, &mut locks).await;
+        let received = receive(session, marks, client, share, Commit::Each, &mut locks).await;
         return Ok(vec![received]);
     }
     session.begin().await?;
     let mut received = Vec::with_capacity(shares.len());
     for share in shares {
-        match receive(session, marks, share, Commit::Together, &mut locks).await {
+        match receive(session, marks, client, share, Commit::Together, &mut locks).await {
             Err(failure @ (Failure::Trouble(_) | Failure::Corrupt(_))) => {
                 session.roll_back().await;
                 return Err(failure.not_done());
@@ -247,6 +251,7 @@ enum Commit {
 async fn receive(
     session: &mut Session,
     marks: &Marks,
+    client: Option<&ClientId>,
     share: &Share,
     commit: Commit,
     locks: &mut i64,
@@ -264,7 +269,8 @@ async fn receive(
         let wanted = max - messages.len();
         let begun = Instant::now();
         let waits = advances == 0 && *locks > 0;
-        let claimed = match claim(session, (queue, start), wanted, *visibility, waits).await {
+        let claimed = match claim(session, client, (queue, start), wanted, *visibility, waits).await
+        {
             Ok(claimed) => claimed,
             // What was claimed before is leased, and is not to be lost.
             Err(failure) if !messages.is_empty() && commit == Commit::Each => {
@@ -322,6 +328,7 @@ async fn receive(
 
 async fn claim(
     session: &mut Session,
+    client: Option<&ClientId>,
     (queue, start): (&QueueName, Option<i64>),
     max: usize,
     visibility: Duration,
@@ -330,7 +337,15 @@ async fn claim(
     let start = start.unwrap_or(i64::MIN);
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     let lease = after(0, visibility);
-    let parameters: [Parameter<'_>; 5] = [&queue.as_str(), &start, &max, &lease, &waits_for_groups];
+    let client = client.map(ClientId::as_str);
+    let parameters: [Parameter<'_>; 6] = [
+        &queue.as_str(),
+        &start,
+        &max,
+        &lease,
+        &waits_for_groups,
+        &client,
+    ];
     let (now, rows) = session.timed(CLAIM, &parameters).await?;
     if column::<Option<i64>>(&rows[0], 1)?.is_none() {
         return Err(Failure::QueueNotFound);

@@ -16,14 +16,20 @@ use crate::messages::{IN_TURNS, PUT_ALL};
 use crate::records::LOCK_OF_RECORD;
 
 /// The version of the tables, and the oldest version of a program's own tables with which it can use these.
-const VERSION: i32 = 3;
+const VERSION: i32 = 4;
 const READABLE_SINCE: i32 = 2;
 
 /// What takes tables from a version to the next one, besides the functions, which are replaced.
-const MIGRATIONS: &[(i32, &str)] = &[(
-    2,
-    "ALTER TABLE version ADD COLUMN readable_since integer NOT NULL DEFAULT 2",
-)];
+const MIGRATIONS: &[(i32, &str)] = &[
+    (
+        2,
+        "ALTER TABLE version ADD COLUMN readable_since integer NOT NULL DEFAULT 2",
+    ),
+    (
+        3,
+        "ALTER TABLE messages ADD COLUMN IF NOT EXISTS received_at bigint, ADD COLUMN IF NOT EXISTS client text COLLATE \"C\"",
+    ),
+];
 
 /// How long opening waits for another process that creates or migrates the tables.
 const LOCK_TIMEOUT: &str = "30s";

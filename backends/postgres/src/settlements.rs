@@ -61,9 +61,9 @@ macro_rules! settle {
 }
 
 /// Deletes messages, and makes the next one visible of each group whose visible message goes. A group is due, so that a
-/// receive looks at it, wherever that is not done: in a group that takes turns; if a message goes that lies behind others; if
-/// no next one is seen, because another transaction may have put one and not be committed; and if another transaction has
-/// changed the next one. Answers also from which time on what it has made visible is scheduled.
+/// receive looks at it, wherever that is not done: in a group that takes turns; if a message goes that lies behind others;
+/// if no next one is seen, because another transaction may have put one and not be committed; and if another transaction
+/// has changed the next one. Answers also from which time on what it has made visible is scheduled.
 const DELETE: &str = settle!(
     "",
     "",
@@ -122,6 +122,7 @@ const UPDATE: &str = settle!(
         // By the newest version of a row: a receive may have made the message visible meanwhile.
         r#"changed AS (
         UPDATE messages m SET nonce = gen_random_uuid(), body = coalesce(held.body, m.body),
+            received_at = CASE WHEN NOT is_put_back THEN received_at END, client = CASE WHEN NOT is_put_back THEN client END,
             visible_at = CASE WHEN "#,
         takes_turn!(),
         " THEN ",

@@ -55,6 +55,9 @@ CREATE TABLE messages (
     place bigint,
     -- The id by which the message is found.
     tracked text COLLATE "C",
+    -- Of a tracked message, since when and by which client it is held: empty before its first receive, and since it was put back.
+    received_at bigint,
+    client text COLLATE "C",
     body bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE messages ALTER COLUMN body SET STORAGE EXTERNAL;

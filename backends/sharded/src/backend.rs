@@ -15,7 +15,7 @@ use queue_core::idempotency::ResultStore;
 use queue_core::notify::Notifier;
 use queue_core::payload_store::PayloadStore;
 use queue_core::wire::StoredPayload;
-use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result};
+use queue_core::{ClientId, Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
 use crate::descriptor::Descriptor;
 use crate::placement::{
@@ -217,6 +217,12 @@ impl Backend for ShardedBackend {
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         let transactions = Arc::clone(self.transactions.as_ref()?);
         Some(transactions)
+    }
+
+    fn introduce(&self, client: &ClientId) {
+        for account in &self.accounts {
+            account.introduce(client);
+        }
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -162,6 +162,8 @@ impl ShardedBackend {
                 of_queue(error, queue)
             }
         })?;
+        // That of one shard says nothing of the others.
+        properties.next_visible_in = None;
         for (read, number) in others.into_iter().zip(1..) {
             match read {
                 Ok(more) => {

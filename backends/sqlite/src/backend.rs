@@ -14,7 +14,7 @@ use queue_core::idempotency::{ResultStore, StoreIdentity};
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::wire::StoredPayload;
-use queue_core::{MessageId, Operation, Outcome, QueueName, Result};
+use queue_core::{ClientId, MessageId, Operation, Outcome, QueueName, Result};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -237,6 +237,10 @@ impl Backend for SqliteBackend {
         Some(self.transactions.clone())
     }
 
+    fn introduce(&self, client: &ClientId) {
+        self.settings.introduced.add(client);
+    }
+
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let limits = self.limits(Operation::CreateQueue, queue);
         limits.check_metadata(metadata)?;
@@ -368,10 +372,10 @@ impl Backend for SqliteBackend {
         let id = id.clone();
         let locate = move |reader: &Reader| reader.locate(&id, max);
         let located = self.read(Operation::Browse, None, locate).await?;
-        let located = located.into_iter();
-        Ok(located
-            .map(|(queue, stored)| Located::new(queue, stored.into_browsed()))
-            .collect())
+        let located = located.into_iter().map(|(queue, stored, holder)| {
+            Located::new(queue, stored.into_browsed()).with_holder(holder)
+        });
+        Ok(located.collect())
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {

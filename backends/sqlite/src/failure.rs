@@ -273,12 +273,11 @@ impl Failure {
                     _ if is_of_access(code) => format!("on `{file}`{}", refused_access(path)),
                     _ => format!("on `{file}`"),
                 };
-                error(kind, detail).with_retry(retry).with_source(source)
+                of_sqlite(error(kind, detail), source).with_retry(retry)
             }
             Self::Commit(source) => {
-                error(ErrorKind::Storage, format!("while committing to `{file}`"))
-                    .with_outcome(Outcome::Unknown)
-                    .with_source(source)
+                let detail = format!("while committing to `{file}`");
+                of_sqlite(error(ErrorKind::Storage, detail), source).with_outcome(Outcome::Unknown)
             }
             Self::Corrupt(what) => {
                 error(ErrorKind::Corrupt, format!("{what}, in `{file}`{SALVAGE}"))
@@ -375,13 +374,23 @@ impl Failure {
 pub(super) const DAMAGED_RECORD: &str = "a recorded result is damaged";
 
 /// What to do about damage.
-const SALVAGE: &str = "; `cargo run -p queue-runtime --example salvage` copies what is readable";
+const SALVAGE: &str = "; `cargo run -p storage-queues --example salvage` copies what is readable";
 
 /// Whether this process may not use a file.
 fn is_of_access(code: Option<ErrorCode>) -> bool {
     use ErrorCode::{CannotOpen, PermissionDenied, ReadOnly};
 
     matches!(code, Some(CannotOpen | PermissionDenied | ReadOnly))
+}
+
+/// Adds what SQLite has answered.
+fn of_sqlite(error: Error, source: Arc<rusqlite::Error>) -> Error {
+    let answered = source.sqlite_error().map(|answer| answer.extended_code);
+    let error = match answered {
+        Some(code) => error.with_code(code.to_string()),
+        None => error,
+    };
+    error.with_source(source)
 }
 
 fn classify(error: &rusqlite::Error) -> (ErrorKind, RetryAdvice) {

@@ -18,7 +18,7 @@ use crate::rows::attachments::read_deleted_items;
 use crate::rows::groups::read_place;
 use crate::rows::queues::parse_metadata;
 use crate::rows::stored::{Stored, format_pair};
-use crate::rows::tracked::locate;
+use crate::rows::tracked;
 
 /// Reading the properties costs two lookups, whatever the number of messages.
 const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0), coalesce(put, 0) \
@@ -222,10 +222,10 @@ impl Reader {
         Ok(found)
     }
 
-    /// Returns the tracked messages with an id, with their queues.
-    pub(super) fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<(QueueName, Stored)>> {
+    /// Returns the tracked messages with an id.
+    pub(super) fn locate(&self, id: &MessageId, max: usize) -> Result<Vec<tracked::Found>> {
         let now = self.store_clock.now();
-        locate(&self.connection, id.as_str(), max, now)
+        tracked::locate(&self.connection, id.as_str(), max, now)
     }
 
     fn queue_id(&self, queue: &QueueName) -> Result<i64> {

@@ -77,6 +77,8 @@ impl<'c> Writer<'c> {
     ) -> Result<Self> {
         let (busy_timeout, min_free_space) = (settings.busy_timeout, settings.min_free_space);
         let synchronous = settings.synchronous;
+        let mut tables = Tables::new(connection);
+        tables.messages.tracked.introduced = Arc::clone(&settings.introduced);
         let probe = Probe::new(move || connection::open_reader(&settings));
         // `begin` waits for the lock itself, with jitter and with the deadline of each command.
         connection.busy_timeout(Duration::ZERO)?;
@@ -91,7 +93,7 @@ impl<'c> Writer<'c> {
             busy_timeout,
             space: Space::new(min_free_space),
             pace: Pace::default(),
-            tables: Tables::new(connection),
+            tables,
             upkeep: Upkeep::prepare(connection)?,
             probe: Rc::new(probe),
             begin: connection.prepare("BEGIN IMMEDIATE")?,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::harness::{Fixture, Harness, LONG, assert_refused, text};
 use crate::backend::{
-    BackendExt as _, Groups, MessageState, NewMessage, Op, PutBackPlace, TimeToLive, Tracking,
+    BackendExt as _, Groups, MessageHolder, MessageState, NewMessage, Op, PutBackPlace, TimeToLive,
+    Tracking,
 };
-use crate::envelope::MessageId;
+use crate::envelope::{ClientId, MessageId};
 use crate::error::ErrorKind;
 use crate::name::QueueName;
 
@@ -76,6 +77,35 @@ pub(super) async fn a_tracked_message_is_found_in_any_state(f: Fixture) {
     f.advance(f.lease).await;
     assert_is(&f, "2", "two'", MessageState::Visible).await;
     assert!(located(&f, "3").await.is_empty());
+}
+
+pub(super) async fn a_tracked_message_tells_who_holds_it_and_since_when(f: Fixture) {
+    let client = |name| ClientId::new(name).expect("an id");
+    let holder = async || {
+        let located = f.backend.locate(&id("1"), 8).await.expect("located");
+        located.into_iter().next().expect("one message").holder
+    };
+    f.backend.introduce(&client("workers/1"));
+    f.backend.introduce(&client("workers/1"));
+    f.put_message(tracked("one", "1")).await;
+    assert_eq!(holder().await, None);
+
+    let one = f.receive_for(1, LONG).await.remove(0);
+    let held = MessageHolder::new(one.received_at, Some(client("workers/1")));
+    assert_eq!(holder().await, Some(held.clone()));
+    let renewed = f.backend.renew(&f.queue, &one.id, &one.receipt, LONG, None);
+    let receipt = renewed.await.expect("renewed").receipt;
+    assert_eq!(holder().await, Some(held));
+    let place = PutBackPlace::After(f.lease);
+    let put_back = f.backend.put_back(&f.queue, &one.id, &receipt, place, None);
+    put_back.await.expect("put back");
+    assert_eq!(holder().await, None);
+
+    f.advance(f.lease).await;
+    f.backend.introduce(&client("workers/2"));
+    let again = f.receive_for(1, LONG).await.remove(0);
+    let either = MessageHolder::new(again.received_at, None);
+    assert_eq!(holder().await, Some(either));
 }
 
 pub(super) async fn what_is_located_can_be_deleted_and_is_gone_then(f: Fixture) {

@@ -53,6 +53,11 @@ macro_rules! forward_backend {
             $inner.transactions()
         }
     };
+    (@introduce $self:ident, $inner:expr) => {
+        fn introduce(&$self, client: &$crate::ClientId) {
+            $inner.introduce(client);
+        }
+    };
     (@create_queue $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
             create_queue<'q, 'm>(queue: &'q $crate::QueueName, metadata: &'m $crate::backend::Metadata)
@@ -148,6 +153,7 @@ macro_rules! forward_backend {
     (@unless results [results $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless payload_store [payload_store $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless transactions [transactions $($but:ident)*] $self:ident, $inner:expr) => {};
+    (@unless introduce [introduce $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless create_queue [create_queue $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless delete_queue [delete_queue $($but:ident)*] $self:ident, $inner:expr) => {};
     (@unless list_queues [list_queues $($but:ident)*] $self:ident, $inner:expr) => {};
@@ -173,7 +179,7 @@ macro_rules! forward_backend {
     };
     ($self:ident => $inner:expr; all but $($but:ident)*) => {
         $crate::forward_backend! { @but [$($but)*] $self, $inner;
-            capabilities queue_uri sharded notifier results payload_store transactions create_queue
+            capabilities queue_uri sharded notifier results payload_store transactions introduce create_queue
             delete_queue list_queues properties metadata set_metadata receive peek attachment browse find locate clear apply }
     };
     ($self:ident => $inner:expr; $($method:ident)*) => {

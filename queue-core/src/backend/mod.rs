@@ -18,6 +18,7 @@
 
 mod capabilities;
 mod contract;
+mod ext;
 mod forward;
 mod groups;
 mod messages;
@@ -33,7 +34,8 @@ pub use capabilities::{
     Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, Limits,
     MAX_TIME_TO_LIVE, Places, StaleReceipts, check_ops, parse_max_delay,
 };
-pub use contract::{Backend, BackendExt};
+pub use contract::Backend;
+pub use ext::BackendExt;
 pub use groups::{
     GROUP_LIMIT, GROUPS_IN_USE, GroupLimit, Groups, InvalidGroupLimit, MAX_GROUP, NO_GROUPS,
 };
@@ -49,7 +51,7 @@ pub use queues::{
 };
 pub use records::{FoundRecord, PutIf, Record, Swap, SwapIf, SwapOutcome};
 pub use sharded::{Resized, RetiredShard, Sharded, Sharding};
-pub use tracking::{Located, NO_TRACKING, Tracking};
+pub use tracking::{Introduced, Located, MessageHolder, NO_TRACKING, Tracking};
 pub use transactions::{
     Completion, Mark, PackItem, RECORD_RETENTION, StorageTransaction, Token, TransactionOutcome,
     Transactions, Writes, Written,

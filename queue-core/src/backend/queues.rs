@@ -1,6 +1,7 @@
 //! What a storage tells of a queue: its metadata, how much came and went, and its messages in any state, page by page.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
@@ -165,6 +166,10 @@ pub struct QueueProperties {
     pub approximate_count: usize,
     /// How many messages have come and gone; `None` if the storage does not count them, as on Azure.
     pub totals: Option<QueueTotals>,
+    /// How long no message becomes visible, unless one is put, put back or deleted; [`Duration::MAX`] if there is none, and
+    /// `None` if the storage does not know. Queues in memory know.
+    #[serde(skip)]
+    pub next_visible_in: Option<Duration>,
 }
 
 /// The numbers of messages that were ever put on a queue, and that are gone from it. The difference between two
@@ -192,6 +197,7 @@ impl QueueProperties {
             metadata,
             approximate_count,
             totals: None,
+            next_visible_in: None,
         }
     }
 
@@ -199,6 +205,13 @@ impl QueueProperties {
     #[must_use]
     pub fn with_totals(mut self, totals: QueueTotals) -> Self {
         self.totals = Some(totals);
+        self
+    }
+
+    /// Sets how long no message becomes visible, if that is known.
+    #[must_use]
+    pub fn with_next_visible_in(mut self, next: Option<Duration>) -> Self {
+        self.next_visible_in = next;
         self
     }
 }

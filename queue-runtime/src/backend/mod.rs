@@ -19,13 +19,14 @@ pub use queue_azure::{AzureBackend, AzureBuilder};
 pub use queue_core::backend::{
     ApplyError, Atomicity, Attachment, AttachmentPart, Attachments, Backend, BackendExt, BodyForm,
     BrowsedMessage, Browsing, Capabilities, Completion, ConditionalPuts, Created, FoundRecord,
-    GROUP_LIMIT, GROUPS_IN_USE, GroupLimit, Groups, InvalidGroupLimit, InvalidMetadata, ItemSet,
-    Lease, Limits, Located, MAX_GROUP, MAX_ITEMS, MAX_TIME_TO_LIVE, Mark, MessageState, Metadata,
-    NO_GROUPS, NO_TRACKING, NewMessage, Op, OpOutcome, OpOutcomes, Ops, PackItem, Page, PageMark,
-    PeekedMessage, Placement, Places, PopReceipt, PutBackPlace, PutIf, PutReceipt, QueueProperties,
-    QueueTotals, RECORD_RETENTION, ReceivedMessage, Record, Resized, RetiredShard, Sharded,
-    Sharding, StaleReceipts, StorageId, StorageTransaction, Swap, SwapIf, SwapOutcome, TimeToLive,
-    Token, Tracking, TransactionOutcome, Transactions, Writes, Written, check_ops, steps,
+    GROUP_LIMIT, GROUPS_IN_USE, GroupLimit, Groups, Introduced, InvalidGroupLimit, InvalidMetadata,
+    ItemSet, Lease, Limits, Located, MAX_GROUP, MAX_ITEMS, MAX_TIME_TO_LIVE, Mark, MessageHolder,
+    MessageState, Metadata, NO_GROUPS, NO_TRACKING, NewMessage, Op, OpOutcome, OpOutcomes, Ops,
+    PackItem, Page, PageMark, PeekedMessage, Placement, Places, PopReceipt, PutBackPlace, PutIf,
+    PutReceipt, QueueProperties, QueueTotals, RECORD_RETENTION, ReceivedMessage, Record, Resized,
+    RetiredShard, Sharded, Sharding, StaleReceipts, StorageId, StorageTransaction, Swap, SwapIf,
+    SwapOutcome, TimeToLive, Token, Tracking, TransactionOutcome, Transactions, Writes, Written,
+    check_ops, steps,
 };
 pub use queue_core::forward_backend;
 #[cfg(feature = "postgres")]

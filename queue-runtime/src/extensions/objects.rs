@@ -16,6 +16,14 @@ use crate::extensions::payloads::IDENTITY;
 
 /// Converts an error of the object store.
 pub(crate) fn failed(error: object_store::Error, operation: Operation) -> Error {
+    let error = match error {
+        // An error of our own, from a container beside the queues.
+        object_store::Error::Generic { store, source } => match source.downcast::<Error>() {
+            Ok(own) => return *own,
+            Err(source) => object_store::Error::Generic { store, source },
+        },
+        error => error,
+    };
     let (kind, retry) = match &error {
         object_store::Error::PermissionDenied { .. }
         | object_store::Error::Unauthenticated { .. } => {

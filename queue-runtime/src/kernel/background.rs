@@ -56,6 +56,11 @@ impl Background {
         Ok(Self { handle, form })
     }
 
+    /// Whether the tasks run although the application's runtime may not.
+    pub(crate) fn has_thread(&self) -> bool {
+        matches!(self.form, Form::Thread { .. })
+    }
+
     pub(crate) fn on_current_runtime() -> io::Result<Self> {
         let stop = CancellationToken::new().drop_guard();
         let form = Form::Tasks { stop };

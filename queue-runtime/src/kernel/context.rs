@@ -8,6 +8,7 @@ use std::time::Duration;
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_core::encoder::{Encoded, Encoder};
+use queue_core::idempotency::ResultStore;
 use queue_core::{ClientId, EncodeError, Error, QueueName};
 use tokio::sync::Semaphore;
 
@@ -46,11 +47,15 @@ pub(crate) struct Context {
     pub(crate) completed: CompletedIds,
     /// Whether the backend has returned more messages than it was asked for.
     pub(crate) surplus_seen: AtomicBool,
+    /// Whether handlers have held up their runtime.
+    pub(crate) stall_seen: AtomicBool,
     pub(crate) served: ServedKinds,
     /// The failures in a row of reading attachments.
     pub(crate) attachments: Outage,
     /// The identity of the payload store, if there is one beside the storage.
     pub(crate) payloads: Option<Arc<dyn PayloadIdentity>>,
+    /// The result store beside the storage, if the storage keeps none.
+    pub(crate) results: Option<Arc<dyn ResultStore>>,
     /// What travels with settlements because of the messages' types.
     pub(crate) of_types: Option<Arc<dyn OfTypes>>,
     /// The backend, as far as its messages are parts of the storage's.
@@ -61,6 +66,8 @@ pub(crate) struct Context {
     pub(crate) depth_interval: Option<Duration>,
     /// Whether what is submitted is read back, as in tests.
     pub(crate) reads_back: bool,
+    /// Whether idle listeners rely on the notifier for puts, as in tests.
+    pub(crate) relies_on_notifier: bool,
 }
 
 /// Where messages are stored.
@@ -115,14 +122,17 @@ impl Context {
             settings,
             completed: CompletedIds::default(),
             surplus_seen: AtomicBool::new(false),
+            stall_seen: AtomicBool::new(false),
             served: ServedKinds::default(),
             attachments: Outage::default(),
             payloads: None,
+            results: None,
             of_types: None,
             parts,
             transacting: Arc::new(Semaphore::new(1)),
             depth_interval: None,
             reads_back: false,
+            relies_on_notifier: false,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::pending;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -80,20 +81,43 @@ impl<T> DelayQueue<T> {
     /// # Cancel safety
     /// Cancel safe: nothing is taken before the future is ready.
     pub(crate) async fn due(&self, clock: &dyn Clock) -> Vec<T> {
+        self.due_beside(clock, pending).await
+    }
+
+    /// Waits as [`due`](Self::due) does, and runs `beside` from when items are scheduled, so that it takes no memory
+    /// before. Takes nothing if it ends first.
+    ///
+    /// # Cancel safety
+    /// Cancel safe, if `beside` is.
+    pub(crate) async fn due_beside<F: Future<Output = ()>>(
+        &self,
+        clock: &dyn Clock,
+        beside: impl FnOnce() -> F,
+    ) -> Vec<T> {
+        let (mut beside, mut begun) = (Some(beside), None);
         loop {
             let now = clock.monotonic();
             let (due, next) = self.take_until(now);
             if !due.is_empty() {
                 return due;
             }
-            match next {
-                Some(at) => tokio::select! {
-                    () = clock.sleep_until(at) => {}
-                    () = self.earlier.notified() => {}
-                },
-                None => self.earlier.notified().await,
+            let Some(at) = next else {
+                self.earlier.notified().await;
+                continue;
+            };
+            begun = begun.or_else(|| Some(Box::pin(beside.take()?())));
+            let beside = begun.as_mut().expect("it was begun");
+            tokio::select! {
+                () = clock.sleep_until(at) => {}
+                () = self.earlier.notified() => {}
+                () = beside => return Vec::new(),
             }
         }
+    }
+
+    /// Returns whether `is_so` holds for any item.
+    pub(crate) fn any(&self, is_so: impl FnMut(&T) -> bool) -> bool {
+        self.entries.hold().by_due_time.values().any(is_so)
     }
 
     /// Returns the item that is due first, if that is before `now`.

@@ -33,6 +33,12 @@ pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 /// `100/1m`. See [`AnyQueue::set_rate`](crate::AnyQueue::set_rate).
 pub const RECEIVE_RATE: &str = "receiverate";
 
+/// The name of the queue metadata for how many messages each listener of the queue has in flight at most, if its own
+/// [`max_in_flight`](crate::ListenerBuilder::max_in_flight) is not lower. A handler of batches gets a whole batch in any
+/// case. The metadata is read for a receive, so that a listener whose room is all taken notices a change when a message has
+/// ended.
+pub const MAX_IN_FLIGHT: &str = "maxinflight";
+
 const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: usize = 5;
@@ -63,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) handler_timeout: Duration,
     /// Whether the queue is paused, for listeners.
     pub(crate) is_paused: bool,
+    /// How many messages each listener has in flight at most.
+    pub(crate) max_in_flight: Option<usize>,
 }
 
 impl Settings {
@@ -84,6 +92,7 @@ impl Settings {
                 .handler_timeout
                 .unwrap_or(visibility.saturating_mul(HANDLER_VISIBILITIES)),
             is_paused: metadata.is_paused,
+            max_in_flight: metadata.max_in_flight,
         }
     }
 }
@@ -109,8 +118,8 @@ impl Settings {
 pub(crate) struct SettingsCache {
     fresh: Duration,
     cached: Mutex<Cached>,
-    /// Whether any queue has had a rate: most services have none, and look nothing up.
-    any_rate: AtomicBool,
+    /// Whether any queue has had a rate, or a bound on what is in flight: most services have none, and look nothing up.
+    any_limit: AtomicBool,
     marks: Marks,
 }
 
@@ -128,6 +137,7 @@ struct FromMetadata {
     threshold: Option<usize>,
     is_paused: bool,
     rate: Option<Rate>,
+    max_in_flight: Option<usize>,
 }
 
 impl SettingsCache {
@@ -136,7 +146,7 @@ impl SettingsCache {
         Self {
             fresh: if is_cheap { FRESH_IF_CHEAP } else { FRESH },
             cached: Mutex::default(),
-            any_rate: AtomicBool::new(false),
+            any_limit: AtomicBool::new(false),
             marks: Marks::default(),
         }
     }
@@ -173,12 +183,21 @@ impl SettingsCache {
 
     /// Returns the rate at which the listeners of a queue receive, if its metadata was read before and has one.
     pub(crate) fn rate(&self, queue: &QueueName) -> Option<Rate> {
-        if !self.any_rate.load(Ordering::Relaxed) {
+        self.limits(queue)?.rate
+    }
+
+    /// Returns how many messages a listener of a queue has in flight at most, if its metadata was read before and says so.
+    pub(crate) fn max_in_flight(&self, queue: &QueueName) -> Option<usize> {
+        self.limits(queue)?.max_in_flight
+    }
+
+    /// Returns the metadata of a queue that was read before, unless no queue has had a limit.
+    fn limits(&self, queue: &QueueName) -> Option<FromMetadata> {
+        if !self.any_limit.load(Ordering::Relaxed) {
             return None;
         }
         let cached = self.cached.hold();
-        let (_, metadata) = cached.entries.get(queue)?;
-        metadata.rate
+        cached.entries.get(queue).map(|(_, metadata)| *metadata)
     }
 
     /// Returns the settings of a queue whose metadata was read before, however long ago.
@@ -232,8 +251,8 @@ impl SettingsCache {
                     let metadata = FromMetadata::read(queue, &read, longest);
                     let mut cached = self.cached.hold();
                     if cached.generation == generation {
-                        self.any_rate
-                            .fetch_or(metadata.rate.is_some(), Ordering::Relaxed);
+                        let has_limit = metadata.rate.is_some() || metadata.max_in_flight.is_some();
+                        self.any_limit.fetch_or(has_limit, Ordering::Relaxed);
                         cached.entries.insert(queue.clone(), (now, metadata));
                         self.marks.learn(queue, paused(&read));
                     }
@@ -295,6 +314,7 @@ impl FromMetadata {
             threshold: count(queue, metadata, POISON_THRESHOLD),
             is_paused: metadata.find(PAUSED).is_some(),
             rate: rate(queue, metadata),
+            max_in_flight: count(queue, metadata, MAX_IN_FLIGHT),
         }
     }
 }

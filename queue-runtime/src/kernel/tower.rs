@@ -16,7 +16,7 @@
 //! ```
 //! use queue_runtime::{Message, Received, testing};
 //! use serde::{Deserialize, Serialize};
-//! use tower::limit::ConcurrencyLimitLayer;
+//! use tower::limit::GlobalConcurrencyLimitLayer;
 //!
 //! #[derive(Serialize, Deserialize, Message)]
 //! struct Order {
@@ -28,7 +28,7 @@
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let service = testing::service().await;
-//! let limit = ConcurrencyLimitLayer::new(8); // clones of it share the limit, also in other listeners
+//! let limit = GlobalConcurrencyLimitLayer::new(8); // clones of it share the limit, also in other listeners
 //! let listener = service.listener(ship).layer(limit).start()?;
 //!
 //! service.submit(Order { number: 7 }).await?;

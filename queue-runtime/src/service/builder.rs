@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_clock::SystemClock;
-use queue_core::backend::{Attachments, Backend, Sharding};
+use queue_core::ClientId;
+use queue_core::backend::{Backend, Sharding};
 use queue_core::clock::Clock;
 use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::wire::DEFAULT_MAX_PAYLOAD;
-use queue_core::{ClientId, Error, ErrorKind, Operation};
 
-use super::connect::{ConnectError, ConnectErrorKind, target};
+use super::connect::{empty, target};
+use super::connect_error::{ConnectError, ConnectErrorKind};
+use super::containers::{Payloads, beside, results_beside};
 use super::queue_service::QueueService;
 use super::target::{Account, Target};
 use crate::extensions::history::Histories;
@@ -52,9 +54,11 @@ pub struct ServiceBuilder {
     storage_limit: StorageLimit,
     notifiers: Vec<Arc<dyn Notifier>>,
     payloads: Option<Payloads>,
+    results: Option<String>,
     reply_lease: Duration,
     depth_interval: Option<Duration>,
     reads_back: bool,
+    relies_on_notifier: bool,
     /// Starts what runs renewals and watchdogs.
     background: fn() -> io::Result<Background>,
 }
@@ -66,12 +70,6 @@ const DEPTH_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The allowed limits of a payload, whose size CloudEvents can tell.
 const MAX_PAYLOADS: (usize, usize) = (4096, i32::MAX as usize);
-
-#[derive(Debug)]
-enum Payloads {
-    Store(Arc<dyn PayloadStore>),
-    Container(String),
-}
 
 impl QueueService {
     /// Connects to the queues at `url` with the default settings. [`builder`](Self::builder) lists the
@@ -90,6 +88,7 @@ impl QueueService {
     /// [`connect`](Self::connect).
     pub async fn from_env() -> Result<Self, ConnectError> {
         match std::env::var("QUEUE_URL") {
+            Ok(url) if url.is_empty() => Err(ConnectError { kind: empty() }),
             Ok(url) => Self::connect(&url).await,
             Err(error) => Err(ConnectError {
                 kind: ConnectErrorKind::Environment(error),
@@ -183,9 +182,11 @@ impl ServiceBuilder {
             storage_limit: StorageLimit::new(),
             notifiers: Vec::new(),
             payloads: None,
+            results: None,
             reply_lease: DEFAULT_LEASE,
             depth_interval: None,
             reads_back: false,
+            relies_on_notifier: false,
             background: Background::start_thread,
         }
     }
@@ -259,6 +260,33 @@ impl ServiceBuilder {
     /// ```
     pub fn payload_container(mut self, name: impl Into<String>) -> Self {
         self.payloads = Some(Payloads::Container(name.into()));
+        self
+    }
+
+    /// Records results in a container of this name beside the queues, if the storage of the queues keeps none: on Azure, in
+    /// the same account. [`QueueService::results`] is then the store in that container, and
+    /// [schedules](QueueService::schedule) record their ticks there. The container is created with the first result, and
+    /// nothing else may use it. **If it is deleted, a process that starts creates it anew, empty, and recorded work is done
+    /// again.** On memory, SQLite and PostgreSQL, which keep results themselves, `results_in` changes nothing.
+    ///
+    /// The name is as for [`payload_container`](Self::payload_container), and another one. What a store of results beside
+    /// the queues promises less than one in their storage, [`ObjectResults`](crate::idempotency::ObjectResults) and
+    /// [`Schedule::recorded_in`](crate::recurring::Schedule::recorded_in) say: unique submissions are `unique_in` it, not
+    /// `unique_for` a time.
+    ///
+    /// ```no_run
+    /// use queue_runtime::QueueService;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = QueueService::builder("azure://shop").results_in("results").connect().await?;
+    /// assert!(service.can().results);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "object-store")]
+    pub fn results_in(mut self, container: impl Into<String>) -> Self {
+        self.results = Some(container.into());
         self
     }
 
@@ -345,6 +373,14 @@ impl ServiceBuilder {
         self
     }
 
+    /// Has idle listeners poll no more often than leases end: a storage in memory loses no notification. A test in paused
+    /// time would poll 350,000 times a day.
+    #[cfg(feature = "testing")]
+    pub(crate) fn relying_on_notifier(mut self) -> Self {
+        self.relies_on_notifier = true;
+        self
+    }
+
     /// Opens the storage and starts the service's background thread.
     ///
     /// Connecting reads nothing but the shards from the storage, and [`storage_retry`](Self::storage_retry) repeats a
@@ -389,12 +425,14 @@ impl ServiceBuilder {
             Arc::new(Metered::new(backend, limiter, meter, sharding.cloned()))
         };
         let mut backend = self.target?.open(&clock, retry, &layer).await?;
+        backend.introduce(&client_id);
         let background = (self.background)();
         let background = background.map_err(ConnectErrorKind::Background)?;
         let costs_little = reads_are_cheap(backend.capabilities());
         let depth_interval = self
             .depth_interval
             .or_else(|| costs_little.then_some(DEPTH_INTERVAL));
+        let results = results_beside(&*backend, self.results, self.payloads.as_ref(), &clock)?;
         let payloads = match self.payloads {
             None => None,
             Some(Payloads::Store(store)) => Some(store),
@@ -419,29 +457,15 @@ impl ServiceBuilder {
         context.payloads = payloads
             .clone()
             .map(|place| place as Arc<dyn PayloadIdentity>);
+        context.results = results;
         context.of_types = Some(Arc::new(Histories::default()));
         context.depth_interval = depth_interval;
         context.reads_back = self.reads_back;
+        context.relies_on_notifier = self.relies_on_notifier;
         context.encoder = context.encoder.with_max_payload(self.max_payload);
         let context = Arc::new(context);
         Ok(QueueService::new(context, self.reply_lease, payloads))
     }
-}
-
-/// Returns the container beside the queues, unless the storage keeps payloads itself.
-fn beside(
-    backend: &dyn Backend,
-    container: &str,
-) -> Result<Option<Arc<dyn PayloadStore>>, ConnectErrorKind> {
-    let store = backend.payload_store(container)?;
-    if store.is_none() && backend.capabilities().attachments == Attachments::Unsupported {
-        let refused = Error::new(ErrorKind::Unsupported, Operation::Open);
-        let detail = format!(
-            "this storage has no container `{container}` for payloads: use a payload store of your own"
-        );
-        return Err(ConnectErrorKind::Storage(refused.with_detail(detail)));
-    }
-    Ok(store)
 }
 
 fn default_client() -> String {

@@ -7,12 +7,12 @@ use queue_clock::SystemClock;
 use queue_core::backend::{Backend, parse_max_delay};
 use queue_core::clock::{BoxFuture, Clock};
 use queue_core::internal::has_stray_ends;
-use queue_core::{Error, ErrorKind, InvalidId, Operation};
+use queue_core::{Error, ErrorKind, Operation};
 
+use super::connect_error::ConnectErrorKind;
 use super::target::{Account, Target};
 use crate::backend::MemoryBackend;
 use crate::kernel::policy::StorageRetry;
-use crate::kernel::settings::InvalidSetting;
 
 /// Opens the storage of a URL whose scheme a program has registered.
 type Open = dyn Fn(String, Arc<dyn Clock>) -> BoxFuture<'static, Result<Arc<dyn Backend>, Error>>
@@ -51,7 +51,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, Error> {
             ConnectErrorKind::Storage(error) => return error,
             ConnectErrorKind::MissingFeature { url, feature } => (
                 ErrorKind::Unsupported,
-                format!("the queue URL {url:?} needs the feature `{feature}` of `queue-runtime`"),
+                format!("the queue URL {url:?} needs the feature `{feature}` of `storage-queues`"),
             ),
             ConnectErrorKind::Url { url, problem } => (
                 ErrorKind::InvalidInput,
@@ -300,6 +300,11 @@ fn is_connection_string(text: &str) -> bool {
     end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
 }
 
+/// The error of a variable that is set to nothing, as by a file of the environment without a value.
+pub(super) fn empty() -> ConnectErrorKind {
+    refused("", "the environment variable `QUEUE_URL` is empty")
+}
+
 fn refused(url: &str, problem: &str) -> ConnectErrorKind {
     ConnectErrorKind::Url {
         url: shown(url),
@@ -317,119 +322,6 @@ fn shown(url: &str) -> String {
         Some(scheme) => format!("{scheme}:…"),
         None => "…".to_owned(),
     }
-}
-
-/// An error of connecting to queues.
-///
-/// ```
-/// use queue_runtime::service::ConnectErrorKind;
-/// use queue_runtime::QueueService;
-/// use queue_runtime::error::RetryAdvice;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let error = QueueService::connect("amqp://guest:secret@localhost").await.unwrap_err();
-/// match &error.kind {
-///     ConnectErrorKind::Url { url, problem, .. } => {
-///         assert_eq!((url.as_str(), problem.as_str()), ("amqp:…", "its scheme is unknown"));
-///     }
-///     ConnectErrorKind::Storage(error) if error.retry() != RetryAdvice::Permanent => {
-///         eprintln!("{error}; will retry");
-///     }
-///     _ => eprintln!("{error}"),
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[non_exhaustive]
-pub struct ConnectError {
-    /// What is wrong.
-    pub kind: ConnectErrorKind,
-}
-
-/// Why a service could not connect to queues. The kind of a [`ConnectError`].
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectErrorKind {
-    /// `QUEUE_URL` is not set, or is not valid Unicode.
-    #[error(
-        "the environment variable `QUEUE_URL` {}; set it to {}",
-        unread(.0),
-        allowed()
-    )]
-    Environment(std::env::VarError),
-    /// This build does not support the URL.
-    #[error("{problem}; use {}", allowed())]
-    Url {
-        /// The URL's scheme; the rest may hold a secret.
-        url: String,
-        /// What is wrong with the URL.
-        problem: String,
-    },
-    /// The URL needs a feature that this build is without.
-    #[error("this program was built without the feature `{feature}` of `queue-runtime`")]
-    MissingFeature {
-        /// The URL's scheme; the rest may hold a secret.
-        url: String,
-        /// The feature to add in `Cargo.toml`.
-        feature: &'static str,
-    },
-    /// The client id is invalid.
-    #[error(transparent)]
-    Client(#[from] InvalidId),
-    /// A setting is outside its allowed range.
-    #[error(transparent)]
-    Setting(#[from] InvalidSetting),
-    /// The storage could not be opened.
-    #[error(transparent)]
-    Storage(#[from] Error),
-    /// The background thread could not be started, or
-    /// [`on_current_runtime`](crate::service::ServiceBuilder::on_current_runtime) was called outside a Tokio
-    /// runtime.
-    #[error("the background tasks could not be started")]
-    Background(#[source] std::io::Error),
-}
-
-queue_core::debug_as_text!(ConnectErrorKind);
-
-queue_core::error_around!(kind in ConnectError; |error, f| match &error.kind {
-    ConnectErrorKind::Storage(error) => error.fmt(f),
-    kind @ (ConnectErrorKind::Url { url, .. } | ConnectErrorKind::MissingFeature { url, .. }) => {
-        write!(f, "failed to connect to the queue URL {url:?}: {kind}")
-    }
-    kind => write!(f, "failed to connect to queues: {kind}"),
-});
-
-fn unread(error: &std::env::VarError) -> &'static str {
-    match error {
-        std::env::VarError::NotPresent => "is not set",
-        std::env::VarError::NotUnicode(_) => "is not valid Unicode",
-    }
-}
-
-/// Lists the URLs that this build supports.
-fn allowed() -> String {
-    let mut allowed = vec!["`memory:`", "`memory:NAME`"];
-    if cfg!(feature = "sqlite") {
-        allowed.extend([
-            "`sqlite:PATH`",
-            "`sqlite:PATH?adopt`",
-            "`sqlite:PATH?synchronous=normal`",
-        ]);
-    }
-    if cfg!(feature = "postgres") {
-        allowed.push("`postgres://USER@HOST/DATABASE`");
-    }
-    if cfg!(feature = "azure") {
-        allowed.extend([
-            "`azure://ACCOUNT`",
-            "`https://…?sig=…`",
-            "an Azure connection string",
-        ]);
-    }
-    allowed.push("`sharded:NUMBER|URL|URL…`");
-    let last = allowed.pop().unwrap_or_default();
-    format!("{} or {last}", allowed.join(", "))
 }
 
 #[cfg(test)]

@@ -367,12 +367,13 @@ impl AnyQueue {
     /// Replaces all of the queue's metadata.
     ///
     /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD) (attempts) and
-    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (a duration such as `90s`, or seconds) are settings of
-    /// every consumer of the queue whose builder does not set them. Changed settings apply to messages received after
-    /// the change: by this service at once, by other services within 5 seconds in memory and on SQLite, and within a
-    /// minute on Azure. [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata
-    /// without it resumes the queue. [`RECEIVE_RATE`](crate::settings::RECEIVE_RATE) is the rate of its listeners, which
-    /// [`set_rate`](Self::set_rate) sets.
+    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (a duration such as `90s`, or seconds) are settings of every
+    /// consumer of the queue whose builder does not set them. Changed settings apply to messages received after the change:
+    /// by this service at once, by other services within 5 seconds in memory and on SQLite, and within a minute on Azure.
+    /// [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata without it resumes the
+    /// queue. [`RECEIVE_RATE`](crate::settings::RECEIVE_RATE) is the rate of its listeners, which
+    /// [`set_rate`](Self::set_rate) sets, and [`MAX_IN_FLIGHT`](crate::settings::MAX_IN_FLIGHT) bounds what each of them
+    /// has in flight.
     ///
     /// # Errors
     /// The backend's error. If the outcome of the error is unknown, the metadata may have been replaced.
@@ -458,7 +459,8 @@ impl AnyQueue {
     }
 
     /// Wakes the consumers of the queue that wait for messages, for messages that were put without this library, such
-    /// as by [`Submit::encode_for_outbox`]. Consumers find messages that are not announced with their next poll.
+    /// as by [`Submit::encode_for_outbox`]. Consumers find messages that are not announced with their next
+    /// poll: beside a [test service](crate::testing::service), up to a visibility timeout later.
     pub fn announce(&self) {
         let at_once = Announced::put_back(&self.name, Duration::ZERO);
         self.context.notifiers.publish([at_once]);

@@ -125,8 +125,8 @@ impl QueueService {
     /// without waiting for more. `accept_many` takes one receive for each
     /// [`max_receive`](crate::backend::Capabilities::max_receive) of the storage: 32 messages on Azure, 256 on SQLite.
     ///
-    /// Each message is leased, renewed and settled on its own; [`complete_all`](crate::Delivery::complete_all) completes several at the cost of one
-    /// where the storage allows that.
+    /// Each message is leased, renewed and settled on its own; [`complete_all`](crate::Delivery::complete_all) completes
+    /// several at the cost of one where the storage allows that.
     ///
     /// ```
     /// use queue_runtime::{Delivery, Message, testing};
@@ -351,13 +351,14 @@ impl QueueService {
         self.context.ask(|| backend.list_queues(prefix)).await
     }
 
-    /// Returns the result store that lies where the queues do: in memory, or in the SQLite file. `None` on Azure,
-    /// where `idempotency::ObjectResults` (feature `object-store`) takes its place.
+    /// Returns the result store that lies where the queues do: in memory, in the SQLite file, in the database, or in the
+    /// container that `ServiceBuilder::results_in` has named. `None` on Azure without such a container.
     ///
     /// The store is for [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent) and [`once`](crate::once).
     #[must_use]
     pub fn results(&self) -> Option<Arc<dyn ResultStore>> {
-        self.context.backend.results()
+        let beside = self.context.results.clone();
+        beside.or_else(|| self.context.backend.results())
     }
 
     /// Returns the shards over which the queues are spread, if the service was [built with shards](Self::sharded): to

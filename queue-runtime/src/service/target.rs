@@ -6,7 +6,8 @@ use std::sync::Arc;
 use queue_core::backend::{Backend, Sharding};
 use queue_core::clock::Clock;
 
-use super::connect::{ConnectErrorKind, is_there, open};
+use super::connect::{is_there, open};
+use super::connect_error::ConnectErrorKind;
 use crate::kernel::policy::StorageRetry;
 use crate::kernel::repeat::Repeats;
 

@@ -19,7 +19,7 @@ use super::fault_injector::FaultInjector;
     reason = "a default method would not reach the wrapped backend's own"
 )]
 impl Backend for FaultInjector {
-    forward_backend!(self => self.inner(); capabilities queue_uri sharded notifier results payload_store
+    forward_backend!(self => self.inner(); capabilities queue_uri sharded notifier results payload_store introduce
         transactions);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

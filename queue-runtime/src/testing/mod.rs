@@ -3,7 +3,7 @@
 //!
 //! ```toml
 //! [dev-dependencies]
-//! queue-runtime = { path = "../queues/queue-runtime", features = ["testing"] }
+//! storage-queues = { path = "../queues/queue-runtime", features = ["testing"] }
 //! ```
 //!
 //! | item | does |

@@ -3,7 +3,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Attachment, Backend, NewMessage, TimeToLive};
+use queue_core::backend::{Attachment, NewMessage, TimeToLive};
 use queue_core::wire::{Body, Pack, Payload};
 use queue_core::{Clock, Envelope, IdempotencyKey, Message, QueueName};
 
@@ -12,6 +12,7 @@ use super::{FaultInjector, TokioClock};
 use crate::QueueService;
 use crate::backend::MemoryBackend;
 use crate::backend::memory::MAX_HISTORY;
+use crate::service::ServiceBuilder;
 
 /// A service with private queues, which remembers what was submitted to them. Derefs to [`QueueService`]. Clones share the
 /// queues. A message whose type reads another value than it writes is refused: see
@@ -136,7 +137,8 @@ impl From<TestService> for QueueService {
 /// If called outside a Tokio runtime.
 pub async fn service() -> TestService {
     let (clock, backend) = memory();
-    connect(Arc::clone(&backend) as _, backend, clock).await
+    let builder = QueueService::with_backend(Arc::clone(&backend) as _).relying_on_notifier();
+    connect(builder, backend, clock).await
 }
 
 /// Connects as [`service`] does, and returns the [`FaultInjector`] in front of the queues.
@@ -173,7 +175,8 @@ pub async fn service() -> TestService {
 pub async fn service_with_faults() -> (TestService, FaultInjector) {
     let (clock, backend) = memory();
     let faults = FaultInjector::new(Arc::clone(&backend) as _);
-    let service = connect(Arc::new(faults.clone()), backend, clock).await;
+    let builder = QueueService::with_backend(Arc::new(faults.clone()));
+    let service = connect(builder, backend, clock).await;
     (service, faults)
 }
 
@@ -184,11 +187,11 @@ fn memory() -> (Arc<dyn Clock>, Arc<MemoryBackend>) {
 }
 
 pub(super) async fn connect(
-    front: Arc<dyn Backend>,
+    builder: ServiceBuilder,
     record: Arc<dyn Record>,
     clock: Arc<dyn Clock>,
 ) -> TestService {
-    let service = QueueService::with_backend(front)
+    let service = builder
         .client_id("test")
         .clock(clock)
         .on_current_runtime()

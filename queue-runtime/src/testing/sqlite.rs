@@ -16,6 +16,7 @@ use queue_sqlite::rusqlite::{self, Connection, Row};
 use queue_sqlite::{PARTS, SqliteBackend, Synchronous};
 
 use super::service::{Record, TestService, connect};
+use crate::QueueService;
 
 /// Connects to private queues in a new SQLite file, in a temporary folder: for handlers that work
 /// [in transactions](crate::in_transaction). Leases are renewed on the current runtime.
@@ -79,7 +80,8 @@ pub async fn service_on_sqlite() -> TestService {
     let queues = Arc::new(Temporary { file, folder });
     let connection = queue_sqlite::connect(&*queues).expect("the file was just opened");
     connection.execute_batch(RECORD).expect("the file is new");
-    connect(queues, Arc::new(Recorded(Mutex::new(connection))), clock).await
+    let builder = QueueService::with_backend(queues);
+    connect(builder, Arc::new(Recorded(Mutex::new(connection))), clock).await
 }
 
 /// Panics unless Tokio's time follows the system's.

@@ -50,6 +50,7 @@ mod objects {
     use queue_core::conformance::idempotency::{Harness, Listing, OpenedResults, Retention};
     use queue_core::idempotency::ResultStore;
     use queue_runtime::idempotency::ObjectResults;
+    use queue_runtime::payloads::{MemoryPayloads, PayloadStore};
     use tempfile::TempDir;
 
     use crate::threads;
@@ -59,11 +60,13 @@ mod objects {
     enum Place {
         Memory,
         Folder,
+        Container,
     }
 
     enum Objects {
         Memory(Arc<dyn ObjectStore>),
         Folder(TempDir),
+        Container(Arc<dyn PayloadStore>),
     }
 
     struct Results {
@@ -78,6 +81,7 @@ mod objects {
             Objects::Folder(folder) => {
                 ObjectResults::create_in_folder(folder.path()).expect("opened")
             }
+            Objects::Container(container) => ObjectResults::in_container(Arc::clone(container)),
         };
         Arc::new(results.with_clock(Arc::new(clock.clone())))
     }
@@ -88,6 +92,7 @@ mod objects {
             let objects = match self {
                 Self::Memory => Objects::Memory(Arc::new(InMemory::new())),
                 Self::Folder => Objects::Folder(TempDir::new().expect("a folder")),
+                Self::Container => Objects::Container(Arc::new(MemoryPayloads::new())),
             };
             let clock = ManualClock::new();
             let client = connect(&objects, &clock);
@@ -142,6 +147,10 @@ mod objects {
 
     mod in_memory {
         queue_core::result_store_tests!(super::Place::Memory);
+    }
+
+    mod in_a_container {
+        queue_core::result_store_tests!(super::Place::Container);
     }
 
     mod in_a_folder {

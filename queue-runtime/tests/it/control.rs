@@ -270,3 +270,37 @@ async fn visible(service: &QueueService) -> usize {
     let jobs = service.any_queue("jobs").expect("a name");
     jobs.peek(32).await.expect("peeks").len()
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_room_of_a_running_listener_is_changed() {
+    let service = testing::service().await;
+    let finish = Arc::new(Semaphore::new(0));
+    let gate = Arc::clone(&finish);
+    let listener = service.listener(move |_: Received<Job>| {
+        let gate = Arc::clone(&gate);
+        async move { gate.acquire().await.expect("open").forget() }
+    });
+    let listener = listener.max_in_flight(1).start().expect("starts");
+    submit_jobs(&service, 9).await;
+    let in_flight = async || {
+        sleep(Duration::from_secs(1)).await;
+        listener.info().in_flight
+    };
+    assert_eq!(in_flight().await, 1);
+
+    listener.set_max_in_flight(4).expect("valid");
+    assert_eq!(in_flight().await, 4);
+    listener.set_max_in_flight(2).expect("valid");
+    assert_eq!(in_flight().await, 4, "they stay");
+    finish.add_permits(2);
+    assert_eq!(in_flight().await, 2, "none takes their place");
+    finish.add_permits(1);
+    assert_eq!(in_flight().await, 2, "one takes its place");
+
+    let refused = listener.set_max_in_flight(0).expect_err("too few");
+    assert!(refused.to_string().contains("0"), "{refused}");
+    assert_eq!(listener.info().in_flight_limit, 2);
+    finish.add_permits(Semaphore::MAX_PERMITS / 2);
+    testing::drain([&listener]).await.expect("drained");
+    assert_eq!(listener.info().completed, 9);
+}

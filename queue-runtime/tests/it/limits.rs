@@ -358,3 +358,25 @@ async fn what_is_out_of_attempts_waits_for_nothing() {
     );
     stop(listener).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_rate_of_a_running_listener_is_changed() {
+    let (service, starts) = (with_fast(100).await, Starts::new());
+    let listener = rated(&service, &starts, Rate::new(1, 3600 * SECOND).burst(1));
+    let started = async |after| {
+        sleep(after).await;
+        starts.times().len()
+    };
+    assert_eq!(started(60 * SECOND).await, 1);
+
+    let faster = Rate::per_second(10).burst(1);
+    listener.set_rate(Some(faster)).expect("valid");
+    let faster = started(2 * SECOND).await;
+    assert!((19..=22).contains(&faster), "{faster}");
+    let none = Rate::new(0, SECOND);
+    let refused = listener.set_rate(Some(none)).expect_err("no handlers");
+    assert!(refused.to_string().contains("rate"), "{refused}");
+    listener.set_rate(None).expect("valid");
+    assert_eq!(started(SECOND).await, 100);
+    stop(listener).await;
+}

@@ -1,10 +1,12 @@
 //! The runtime as an application sees it, over the memory engine.
 
+mod abilities;
 mod accept;
 mod announcing;
 mod answered_once;
 mod attachments;
 mod batches;
+mod cancel_races;
 mod checkpoints;
 mod compressed;
 mod control;
@@ -26,6 +28,7 @@ mod handlers;
 mod health;
 mod history;
 mod idempotent;
+mod idle_day;
 mod infrastructure;
 mod kept_turns;
 mod lanes;
@@ -66,6 +69,7 @@ mod scaling;
 mod schedules;
 mod sentences;
 mod service_shutdown;
+mod settings_at_run_time;
 mod settlements;
 mod sharded;
 mod sizes;

@@ -11,6 +11,7 @@ use queue_runtime::testing::{self, Fault, FaultInjector, TestService, TokioClock
 use queue_runtime::{Disposition, ErrorKind, Message, QueueService, Received, RetryPolicy};
 use queue_tests::{HOUR, SECOND};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -56,13 +57,36 @@ async fn the_status_follows_a_message_to_its_end() {
         .await
         .expect("accepted")
         .expect("one");
-    let hidden = status().await;
-    assert!(
-        matches!(hidden, Status::Hidden { receives: 1, .. }),
-        "{hidden:?}"
-    );
+    match status().await {
+        Status::Held {
+            receives: 1,
+            since,
+            client_id,
+            until,
+            ..
+        } => {
+            assert_eq!(client_id.as_ref(), Some(service.client_id()));
+            assert!(since < until);
+        }
+        other => panic!("{other:?}"),
+    }
+    held.checkpoint(&"page 7".to_owned())
+        .await
+        .expect("written");
+    let is_page_7 = |checkpoint: Option<Value>| checkpoint == Some(json!("page 7"));
+    match status().await {
+        Status::Held { checkpoint, .. } => assert!(is_page_7(checkpoint)),
+        other => panic!("{other:?}"),
+    }
     held.retry_after(HOUR, "not yet").await.expect("put back");
-    assert!(matches!(status().await, Status::Hidden { .. }));
+    match status().await {
+        Status::PutBack {
+            receives: 1,
+            checkpoint,
+            ..
+        } => assert!(is_page_7(checkpoint)),
+        other => panic!("{other:?}"),
+    }
     sleep(HOUR).await;
     let held = service
         .accept::<Order>()
@@ -310,11 +334,11 @@ async fn a_poison_copy_of_a_cancelled_message_is_not_redriven_unless_it_is_asked
     assert_eq!((looked.redriven, looked.cancelled), (0, 1));
     let redriven = poison.redrive().run().await.expect("carried out");
     assert_eq!((redriven.redriven, redriven.cancelled), (0, 1));
+
+    // What is put on its queue after the cancel is no copy of what was cancelled.
+    sleep(SECOND).await;
     let forced = poison.redrive().including_cancelled();
     assert_eq!(forced.run().await.expect("carried out").redriven, 1);
-
-    // One that was submitted again after the cancel is no copy of what was cancelled.
-    sleep(SECOND).await;
     let held = service.accept::<Order>().await.expect("accepted");
     held.expect("one").reject("broken").await.expect("rejected");
     let redriven = poison.redrive().run().await.expect("carried out");
@@ -424,73 +448,4 @@ async fn a_message_that_is_brought_forward_is_announced() {
     assert_eq!(guarded(handled.recv()).await.expect("it comes"), Some(1));
     assert!(asked.elapsed() < HOUR, "{:?}", asked.elapsed());
     stop(listener).await;
-}
-
-/// The number of cancels that race with receives.
-fn races() -> u32 {
-    let times = std::env::var("CANCELS").ok();
-    times.map_or(2_000, |times| times.parse().expect("a number"))
-}
-
-/// Each message is handled or removed, and none is handled after it was removed unheld.
-async fn cancels_agree_with_what_was_handled(url: &str) {
-    let service = QueueService::connect(url).await.expect("connects");
-    let orders = service.submit_all((0..races()).map(|number| Order { number }));
-    let orders = orders.await.expect("submitted");
-    let mut outcomes = Vec::new();
-    let (sender, mut received) = mpsc::unbounded_channel();
-    let mut handled = vec![0; orders.len()];
-    let mut listener = None;
-    // From the end, to which the listener comes last. One is cancelled before it starts, the others once it handles.
-    for submitted in orders.iter().rev() {
-        outcomes.push(service.cancel(&submitted.id).await.expect("cancelled"));
-        if listener.is_none() {
-            let built = service.listener_with(sender.clone(), note);
-            listener = Some(built.max_in_flight(16).start().expect("starts"));
-            let first = guarded(received.recv()).await.expect("one is handled");
-            handled[first.expect("the listener runs") as usize] += 1;
-        }
-    }
-    drop(sender);
-    let listener = listener.expect("there are messages");
-    outcomes.reverse();
-    testing::drain([&listener]).await.expect("drained");
-    stop(listener).await;
-    while let Some(number) = received.recv().await {
-        handled[number as usize] += 1;
-    }
-    for (number, (outcome, handled)) in outcomes.iter().zip(&handled).enumerate() {
-        let agrees = match outcome {
-            Cancelled::Removed => *handled == 0,
-            Cancelled::Revoked => *handled <= 1,
-            Cancelled::Gone => *handled == 1,
-            _ => false,
-        };
-        assert!(
-            agrees,
-            "message {number}: {outcome:?}, handled {handled} times"
-        );
-    }
-    let removed = outcomes.iter().filter(|one| **one == Cancelled::Removed);
-    let (removed, handled) = (removed.count(), handled.iter().sum::<i32>());
-    println!("{removed} removed, {handled} handled");
-    assert!(
-        removed > 0 && handled > 0,
-        "{removed} removed, {handled} handled"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn cancels_agree_with_what_was_handled_in_memory() {
-    cancels_agree_with_what_was_handled("memory:cancels").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn cancels_agree_with_what_was_handled_on_sqlite() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let url = format!(
-        "sqlite:{}?synchronous=normal",
-        folder.path().join("queues.db").display()
-    );
-    cancels_agree_with_what_was_handled(&url).await;
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use crate::campaign::integrity;
 use crate::ledger::moment;
@@ -20,7 +23,7 @@ use crate::process::{GUARD, Process};
 use crate::sabotage::Bug;
 use crate::worker::{Arguments, Role};
 
-/// How long [`Crew::line`] waits.
+/// How long [`Crew::line`] waits, and how often [`Crew::beside`] looks for processes that are to go on.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The processes, and what they have printed.
@@ -39,6 +42,8 @@ pub struct Crew<'a> {
     pub environment: Vec<(&'static str, OsString)>,
     /// What is wrong so far.
     pub wrong: Vec<String>,
+    /// The numbers of the processes that were stopped, and when each was.
+    pub stops: Vec<(u64, RangeInclusive<u64>)>,
     lines: Receiver<(u64, String)>,
     sender: Sender<(u64, String)>,
     /// For how long nothing has been printed.
@@ -62,6 +67,7 @@ impl<'a> Crew<'a> {
             started: 0,
             environment: Vec::new(),
             wrong: Vec::new(),
+            stops: Vec::new(),
             lines,
             sender,
             silence: Duration::ZERO,
@@ -175,7 +181,7 @@ impl<'a> Crew<'a> {
         self.kill(None)
     }
 
-    /// Stops a random process, which [`resume`](Self::resume) lets go on.
+    /// Stops a random process, which [`beside`](Self::beside) lets go on.
     ///
     /// # Panics
     /// If there is no process.
@@ -192,23 +198,33 @@ impl<'a> Crew<'a> {
             .any(|process| process.stopped.is_some())
     }
 
-    /// Lets the processes go on that were stopped for so long. Returns the number of each, and when it was stopped.
+    /// Waits for an operation of this process, and lets processes go on meanwhile that were stopped for so long: one that
+    /// was stopped within a transaction may hold up the operation.
     ///
     /// # Panics
     /// If such a process has ended.
-    pub fn resume(&mut self, after: Duration) -> Vec<(u64, u64)> {
+    pub async fn beside<T>(&mut self, stop: Duration, operation: impl Future<Output = T>) -> T {
+        let mut operation = pin!(operation);
+        loop {
+            self.resume(stop);
+            if let Ok(done) = timeout(LOOK, &mut operation).await {
+                return done;
+            }
+        }
+    }
+
+    /// Lets the processes go on that were stopped for so long.
+    fn resume(&mut self, after: Duration) {
         let now = moment();
-        let mut resumed = Vec::new();
         for process in &mut self.processes {
             let since = process
                 .stopped
                 .filter(|since| u128::from(now - since) >= after.as_nanos());
             if let Some(since) = since {
                 process.resume();
-                resumed.push((process.number, since));
+                self.stops.push((process.number, since..=now));
             }
         }
-        resumed
     }
 
     /// Kills the process of this number, or a random one if there is none, and returns its role.

@@ -1,6 +1,6 @@
-//! Processes that handle messages of groups are killed and stopped at random, and started anew after they have ended in order. In
-//! the end, each message of a group must have been handled in its turn, or never more at once than the limit of groups, and
-//! the history must have an entry of each.
+//! Processes that handle messages of groups are killed and stopped at random, and started anew after they have ended in
+//! order. In the end, each message of a group must have been handled in its turn, or never more at once than the limit of
+//! groups, and the history must have an entry of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +17,6 @@ use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
 
 use crate::crew::Crew;
-use crate::ledger::moment;
 use crate::process::GUARD;
 use crate::sabotage::Bug;
 use crate::worker::{DATABASE, Role, open};
@@ -38,8 +37,8 @@ pub struct Step {
     pub number: u32,
 }
 
-/// The groups, and how many messages of each are submitted at a time: with a limit, so few groups that many messages of each
-/// could be handled at once.
+/// The groups, and how many messages of each are submitted at a time: with a limit, so few groups that many messages of
+/// each could be handled at once.
 const IN_ORDER: (u32, u32) = (1000, 4);
 const IN_TURNS: (u32, u32) = (5, 800);
 
@@ -132,7 +131,6 @@ impl Steps<'_> {
             set.expect("there are no messages");
         }
         let (mut submitted, mut restarts, mut steps) = (0, 0, BTreeMap::new());
-        let mut stops = Vec::new();
         submitted += self.submit(&service, submitted, &mut steps).await;
         for _ in 0..PROCESSES {
             crew.start(Role::Groups, None);
@@ -145,11 +143,13 @@ impl Steps<'_> {
             }
             while handled < lines || crew.has_stopped() {
                 handled += usize::from(crew.line().is_some());
-                let resumed = crew.resume(STOP).into_iter();
-                stops.extend(resumed.map(|(process, since)| (process, since..=moment() + CERTAIN)));
-                if left(&service).await < LOW {
-                    submitted += self.submit(&service, submitted, &mut steps).await;
-                }
+                let more = async {
+                    match left(&service).await {
+                        0..LOW => self.submit(&service, submitted, &mut steps).await,
+                        _ => 0,
+                    }
+                };
+                submitted += crew.beside(STOP, more).await;
             }
             crew.kill_any();
             crew.start(Role::Groups, None);
@@ -168,6 +168,8 @@ impl Steps<'_> {
             assert!(waiting.elapsed() < GUARD, "messages are left behind");
         }
         crew.end(Role::Groups);
+        let late = |(process, stop): &Stop| (*process, *stop.start()..=stop.end() + CERTAIN);
+        let stops: Vec<_> = crew.stops.iter().map(late).collect();
         let runs = Runs::read(crew.folder(), &stops);
         let at_once = match self.limit {
             Some(limit) => runs.judge_limit(submitted, limit.get() as usize, &mut crew.wrong),

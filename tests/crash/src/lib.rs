@@ -9,6 +9,7 @@
 //! | [`campaign`] | kills and stops processes at random, drains the queues, checks the history |
 //! | [`duplicates`] | kills processes that do the same work by `once`, and checks its effects |
 //! | [`groups`] | kills processes that handle messages of groups, and checks the order of each |
+//! | [`cancels`] | kills processes whose messages are cancelled, and checks what was handled |
 //! | [`submissions`] | kills processes that submit the same keys once, and counts the messages of each |
 //! | [`ticks`] | kills processes that run the same schedules, and counts the messages of each tick |
 //! | [`database`] | a PostgreSQL server that faults befall: crashes, a network that fails, a failover, a clock that steps |
@@ -29,6 +30,7 @@
 pub mod accounts;
 pub mod campaign;
 pub mod cancel;
+pub mod cancels;
 pub mod crew;
 pub mod database;
 pub mod duplicates;

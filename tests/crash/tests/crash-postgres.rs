@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use queue_crash::campaign::{Campaign, Payloads};
+use queue_crash::cancels::Cancels;
 use queue_crash::database::{CUT, Crashes, DEAF, Database, Failover, Network, REFUSED, STALLED};
 use queue_crash::groups::Steps;
 use queue_crash::history::Violation;
@@ -12,6 +13,7 @@ use queue_crash::plan;
 use queue_crash::sabotage::Bug;
 use queue_crash::worker::Role;
 use queue_tests::postgres::PostgresServer;
+use tokio::runtime::Runtime;
 
 const ROLES: &[Role] = &[
     Role::Produce,
@@ -138,6 +140,23 @@ fn a_commit_without_an_answer_that_is_denied_is_detected() {
             Violation::Unexpected(_) | Violation::CompletedTwice(_)
         )
     });
+}
+
+#[test]
+fn cancels_agree_with_what_was_handled_when_processes_are_killed_and_the_network_fails() {
+    let database = Database::with(Network::start());
+    let cancels = Cancels {
+        program: Path::new(env!("CARGO_BIN_EXE_crash-worker")),
+        seed: plan::seed(),
+        kills: plan::times(16),
+        database: Some(&database),
+        shards: None,
+    };
+    let runtime = Runtime::new().expect("threads");
+    let figures = runtime.block_on(cancels.run());
+    let figures = figures.unwrap_or_else(|wrong| panic!("{wrong:#?}"));
+    println!("{} kills: {figures}", cancels.kills);
+    assert!(figures.removed > 0 && figures.completed > 0, "{figures}");
 }
 
 async fn groups_survive_kills(limit: Option<NonZeroU32>) {

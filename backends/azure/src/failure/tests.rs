@@ -78,6 +78,7 @@ fn error_codes_of_the_service() {
         let error = coded(status, code, operation);
         assert_eq!((error.kind(), error.outcome()), (kind, outcome), "{code}");
         assert!(error.to_string().contains(code), "{error}");
+        assert_eq!(error.code(), Some(code));
     }
     let retry = |status, code| coded(status, code, Put).retry();
     assert_eq!(retry(503, "ServerBusy"), RetryAdvice::Throttled(None));
@@ -129,6 +130,7 @@ fn a_foreign_reply_delays_for_no_longer_than_an_outage_does() {
         headers.insert("date", "Thu, 01 Jan 2026 00:00:00 GMT");
         headers.insert("retry-after", after);
         let error = ServiceError::foreign(status, &headers).to_error(Operation::Receive, NOW);
+        assert_eq!(error.code(), None);
         match error.retry() {
             RetryAdvice::Throttled(Some(after)) => after.as_secs(),
             other => panic!("{other:?}"),

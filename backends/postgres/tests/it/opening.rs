@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_clock::SystemClock;
-use queue_core::backend::{Backend as _, BackendExt as _, NewMessage};
-use queue_core::{Error, ErrorKind, QueueName, RetryAdvice};
+use queue_core::backend::{Backend as _, BackendExt as _, MessageHolder, NewMessage};
+use queue_core::{Error, ErrorKind, MessageId, QueueName, RetryAdvice};
 use queue_postgres::PostgresBackend;
 use queue_tests::postgres::PostgresServer;
 
@@ -68,7 +68,7 @@ fn tables_of_another_program_or_version_are_refused() {
     });
 }
 
-/// What version 3 has and version 2 had not.
+/// What version 3 has and version 2 had not. The columns of version 4 stay: a program has the tables open.
 const BACK_TO_VERSION_2: &str =
     "ALTER TABLE version DROP COLUMN readable_since; UPDATE version SET version = 2;
     DROP TRIGGER leave_group ON messages; DROP FUNCTION leave_group()";
@@ -116,7 +116,26 @@ fn tables_of_the_version_before_are_migrated_while_they_are_in_use() {
         }
         let now = "SELECT version, readable_since FROM version";
         let row = client.query_one(now, &[]).await.expect("read");
-        assert_eq!((row.get(0), row.get(1)), (3, 2));
+        assert_eq!((row.get(0), row.get(1)), (4, 2));
+    });
+}
+
+#[test]
+fn tables_of_version_3_get_the_columns_of_who_holds_a_message() {
+    block_on(async {
+        let schema = Schema::new();
+        drop(schema.open().await);
+        let back = "ALTER TABLE messages DROP COLUMN received_at, DROP COLUMN client; UPDATE version SET version = 3";
+        schema.execute(back).await;
+        let backend = schema.open().await;
+        backend.ensure_queue(&ORDERS).await.expect("created");
+        let id = MessageId::new("7").expect("an id");
+        let message = NewMessage::new("first").with_tracked(Some(id.clone()));
+        backend.put(&ORDERS, message).await.expect("put");
+        let received = backend.receive(&ORDERS, 1, Duration::from_secs(60)).await;
+        let since = received.expect("received")[0].received_at;
+        let located = backend.locate(&id, 8).await.expect("located");
+        assert_eq!(located[0].holder, Some(MessageHolder::new(since, None)));
     });
 }
 
@@ -129,10 +148,12 @@ fn a_database_that_is_missing_and_a_server_that_is_away_are_told_apart() {
         let missing = missing.expect_err("no such database");
         assert_eq!(missing.kind(), ErrorKind::Storage, "{missing:?}");
         assert_eq!(missing.retry(), RetryAdvice::Permanent);
+        assert_eq!(missing.code(), Some("3D000"));
         let away = open("postgres://postgres@127.0.0.1:1/postgres").await;
         let away = away.expect_err("nobody listens there");
         assert_eq!(away.kind(), ErrorKind::Unreachable, "{away:?}");
         assert!(away.is_unsent());
+        assert_eq!(away.code(), None);
     });
 }
 

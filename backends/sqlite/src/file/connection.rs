@@ -1,8 +1,10 @@
 //! Opening the database file.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use queue_core::backend::Introduced;
 use queue_core::store_clock::StoreClock;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
@@ -59,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) busy_timeout: Duration,
     /// How many bytes puts leave free on the file system.
     pub(crate) min_free_space: u64,
+    /// Who receives.
+    pub(crate) introduced: Arc<Introduced>,
 }
 
 impl Settings {
@@ -69,6 +73,7 @@ impl Settings {
             adopt: false,
             busy_timeout: Duration::from_secs(5),
             min_free_space: disk::MIN_FREE,
+            introduced: Arc::default(),
         }
     }
 }

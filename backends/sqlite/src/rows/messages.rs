@@ -25,7 +25,7 @@ pub(crate) struct Messages<'c> {
     pub(crate) attachments: Attachments<'c>,
     items: Items<'c>,
     pub(super) groups: Groups<'c>,
-    tracked: Tracked<'c>,
+    pub(crate) tracked: Tracked<'c>,
     /// Set while a transaction reads around damage.
     pub(crate) probe: Option<Rc<Probe>>,
     /// The number of the message that was put last, if any was.
@@ -236,6 +236,9 @@ impl<'c> Messages<'c> {
         }
         if may_be_tracked(handle.salt) {
             self.tracked.see(handle.seq, visible_at)?;
+            if let Change::PutBack(_) = change {
+                self.tracked.let_go(handle.seq)?;
+            }
         }
         if takes_turn {
             self.groups.lay_behind(handle.seq, place)?;

@@ -28,7 +28,7 @@ use crate::failure::{Failure, Result};
 /// | `queue_deleted_items` | the items of packs that were deleted, as bits (version 3); `salt` is that of the message |
 /// | `queue_grouped` | the messages that have a group (version 6), with what makes the next one of a group visible |
 /// | `queue_turns` | a view by which the next message of a group gets its turn, where groups have a limit; `queue_group_limits` is a view of the limits |
-/// | `queue_tracked` | the messages that are found by their ids (version 6) |
+/// | `queue_tracked` | the messages that are found by their ids (version 6), and who holds them (version 7) |
 /// | `queue_fence` | the highest fence number of a receive |
 /// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards; a value that ends with a message names it (version 5) |
 const VERSIONS: &[Version] = &[
@@ -41,6 +41,8 @@ const VERSIONS: &[Version] = &[
         sql: include_str!("version_6.sql"),
         adds: true,
     },
+    // Programs of before insert rows without these columns.
+    Version::unlike_those_before(include_str!("version_7.sql")),
     // A build for tests of two versions side by side: `tests/migrations/tests/versions.rs`.
     #[cfg(queue_sqlite_next)]
     Version {
@@ -332,7 +334,7 @@ mod tests {
         let owner = connection.query_row(owner, [], |row| row.get(0));
         assert_eq!(owner, Ok("nobody".to_owned()));
         let refused = migrate(&mut connection, true).expect_err("newer now");
-        assert!(matches!(refused, Failure::Newer { found: 7, known: 6 }));
+        assert!(matches!(refused, Failure::Newer { found: 8, known: 7 }));
     }
 
     #[test]
@@ -358,20 +360,26 @@ mod tests {
         assert_eq!(marks(&connection), Ok(1));
         assert!(!is_current(&connection).expect("read"));
         let refused = check_whole(&connection).expect_err("a copy would lack the table");
-        assert!(matches!(refused, Failure::Newer { found: 8, known: 6 }));
+        assert!(matches!(refused, Failure::Newer { found: 9, known: 7 }));
         migrate_to(&mut connection, &next[..next.len() - 1], false)
             .expect("by the version between");
         migrate_to(&mut connection, &next, false).expect("by the newest");
         let since = VERSIONS.iter().rposition(|version| !version.adds);
         let before = &VERSIONS[..since.expect("not all add")];
         let refused = inspect(&connection, before, false).expect_err("it is too old");
-        assert!(matches!(refused, Failure::Newer { found: 8, known: 4 }));
+        assert!(matches!(refused, Failure::Newer { found: 9, known: 6 }));
 
         let last = [&*next, &[NEXT]].concat();
         migrate_to(&mut connection, &last, false).expect("migrate");
         let mut opened = connection.prepare_cached(LAYOUT).expect("prepared");
         let refused = check_layout(&mut opened).expect_err("another layout");
-        assert!(matches!(refused, Failure::Newer { found: 9, known: 6 }));
+        assert!(matches!(
+            refused,
+            Failure::Newer {
+                found: 10,
+                known: 7
+            }
+        ));
     }
 
     #[test]
@@ -397,14 +405,14 @@ mod tests {
         for version in &next {
             newer.execute_batch(version.sql).expect("migrated");
         }
-        let mark = "CREATE VIEW queue_layout (version, usable_since) AS SELECT 6, 5; COMMIT";
+        let mark = "CREATE VIEW queue_layout (version, usable_since) AS SELECT 8, 7; COMMIT";
         let waiting = std::thread::spawn(move || migrate(&mut own, false));
         // Whether it has looked by then or not, the file is the newer program's.
         std::thread::sleep(std::time::Duration::from_millis(50));
         newer.execute_batch(mark).expect("marked");
         waiting.join().expect("no panic").expect("it can be used");
         let layout = newer.query_row(LAYOUT, [], Layout::read).expect("read");
-        assert_eq!((layout.version, layout.usable_since), (6, 5));
+        assert_eq!((layout.version, layout.usable_since), (8, 7));
     }
 
     #[test]

@@ -5,15 +5,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::{
     ApplyError, AttachmentPart, Attachments, Backend, BrowsedMessage, Browsing, Capabilities,
-    ConditionalPuts, Created, FoundRecord, GROUPS_IN_USE, Groups, Lease, Located, Metadata, Op,
-    OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places, QueueProperties,
-    ReceivedMessage, StorageId, Tracking, check_ops,
+    ConditionalPuts, Created, FoundRecord, GROUPS_IN_USE, Groups, Introduced, Lease, Located,
+    Metadata, Op, OpOutcome, OpOutcomes, Ops, Page, PageMark, PeekedMessage, Places,
+    QueueProperties, ReceivedMessage, StorageId, Tracking, check_ops,
 };
 use queue_core::idempotency::ResultStore;
 use queue_core::internal::{LockExt as _, debug_fields};
 use queue_core::notify::Notifier;
 use queue_core::wire::{Body, StoredPayload};
-use queue_core::{Clock, Error, ErrorKind, MessageId, Operation, QueueName, Result};
+use queue_core::{ClientId, Clock, Error, ErrorKind, MessageId, Operation, QueueName, Result};
 
 #[cfg(feature = "testing")]
 use super::history::History;
@@ -50,6 +50,7 @@ pub struct MemoryBackend {
     store: Arc<Store>,
     name: String,
     capabilities: Capabilities,
+    introduced: Introduced,
 }
 
 impl MemoryBackend {
@@ -115,6 +116,7 @@ impl MemoryBackend {
             store,
             name,
             capabilities,
+            introduced: Introduced::default(),
         }
     }
 
@@ -168,6 +170,10 @@ impl Backend for MemoryBackend {
         Some(Arc::new(self.store.results.clone()))
     }
 
+    fn introduce(&self, client: &ClientId) {
+        self.introduced.add(client);
+    }
+
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let limits = self.capabilities.limits(Operation::CreateQueue, queue);
         limits.check_metadata(metadata)?;
@@ -187,8 +193,8 @@ impl Backend for MemoryBackend {
     }
 
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        self.call(Operation::Properties, queue, |state, _| {
-            state.properties(queue)
+        self.call(Operation::Properties, queue, |state, now| {
+            state.properties(queue, now)
         })
     }
 
@@ -214,7 +220,8 @@ impl Backend for MemoryBackend {
             .limits(Operation::Receive, queue)
             .check_receive(max, visibility)?;
         let (received, now) = self.call(Operation::Receive, queue, |state, now| {
-            Ok((state.receive(queue, max, visibility, now)?, now))
+            let by = &self.introduced;
+            Ok((state.receive(queue, max, visibility, now, by)?, now))
         })?;
         let answer = |message: StoredMessage| message.received(now);
         Ok(received.into_iter().map(answer).collect())

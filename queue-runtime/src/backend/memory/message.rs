@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::MessageId;
 use queue_core::backend::{
-    BrowsedMessage, ItemSet, PopReceipt, PutBackPlace, PutReceipt, ReceivedMessage, StorageId,
+    BrowsedMessage, ItemSet, MessageHolder, PopReceipt, PutBackPlace, PutReceipt, ReceivedMessage,
+    StorageId,
 };
 use queue_core::store_clock::{BEHIND, timestamp};
 
@@ -28,6 +29,21 @@ pub(super) enum Change {
     PutBack(PutBackPlace),
 }
 
+/// What a message has that is found by its id.
+#[derive(Debug, Clone)]
+pub(super) struct Tracked {
+    pub(super) id: MessageId,
+    /// Since it was received, until it is put back.
+    pub(super) holder: Option<MessageHolder>,
+}
+
+impl Tracked {
+    pub(super) fn new(id: &MessageId) -> Box<Self> {
+        let id = id.clone();
+        Box::new(Self { id, holder: None })
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct StoredMessage {
     pub(super) number: u64,
@@ -40,7 +56,7 @@ pub(super) struct StoredMessage {
     pub(super) dequeue_count: usize,
     pub(super) deleted_items: ItemSet,
     pub(super) grouped: Option<Box<Grouped>>,
-    pub(super) tracked: Option<Box<MessageId>>,
+    pub(super) tracked: Option<Box<Tracked>>,
 }
 
 /// Returns the number that the text of an id or a receipt consists of, if this store may have written it.

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
+use std::time::Duration;
 
-use queue_core::backend::{GroupLimit, Metadata, PopReceipt, StorageId};
-use queue_core::store_clock::BEHIND;
+use queue_core::backend::{GroupLimit, Introduced, MessageHolder, Metadata, PopReceipt, StorageId};
+use queue_core::store_clock::{BEHIND, timestamp};
 use queue_core::{ErrorKind, MessageId};
 
 use super::groups::{Groups, Stand};
-use super::message::{StoredMessage, number};
+use super::message::{StoredMessage, Tracked, number};
 use super::store::Result;
 
 #[derive(Debug, Clone, Default)]
@@ -32,8 +33,8 @@ impl StoredQueue {
         if let Some(grouped) = &message.grouped {
             self.groups.add(grouped, number);
         }
-        if let Some(id) = &message.tracked {
-            let tracked = self.tracked.entry((**id).clone()).or_default();
+        if let Some(Tracked { id, .. }) = message.tracked.as_deref() {
+            let tracked = self.tracked.entry(id.clone()).or_default();
             tracked.insert(number);
         }
         self.messages.insert(number, message);
@@ -56,7 +57,8 @@ impl StoredQueue {
         }
     }
 
-    /// Lets the next message of a group stand, if it is its turn; without a time, in an undo, which leaves each in its place.
+    /// Lets the next message of a group stand, if it is its turn; without a time, in an undo, which leaves each in its
+    /// place.
     pub(super) fn turn(&mut self, group: &str, now: Option<i64>) {
         let (yields, stands) = self.groups.turn(group, now);
         for (number, stand) in [(yields, Stand::Behind), (stands, Stand::Waits)] {
@@ -83,6 +85,17 @@ impl StoredQueue {
         }
     }
 
+    /// Returns how long no message becomes visible by itself. `None` if one lies behind another of its group, and may get
+    /// its turn before.
+    pub(super) fn next_visible_in(&self, now: i64) -> Option<Duration> {
+        let (Some((first, _)), Some((last, _))) = (self.schedule.first(), self.schedule.last())
+        else {
+            return Some(Duration::MAX);
+        };
+        let micros = u64::try_from(first.saturating_sub(now)).unwrap_or(0);
+        (*last < BEHIND).then_some(Duration::from_micros(micros))
+    }
+
     /// Hides the first visible messages until `hidden_until`, and drops those found expired. Each hidden message gets
     /// the next number as its receipt.
     pub(super) fn receive(
@@ -90,6 +103,7 @@ impl StoredQueue {
         max: usize,
         hidden_until: i64,
         now: i64,
+        by: &Introduced,
         (last_number, last_fence): (&mut u64, &mut i64),
     ) -> Vec<StoredMessage> {
         let mut received = Vec::with_capacity(self.schedule.len().min(max));
@@ -104,6 +118,10 @@ impl StoredQueue {
                     message.receipt = *last_number;
                     message.visible_at = message.hidden_until(hidden_until);
                     message.dequeue_count = message.dequeue_count.saturating_add(1);
+                    if let Some(tracked) = &mut message.tracked {
+                        let holder = MessageHolder::new(timestamp(now), by.client());
+                        tracked.holder = Some(holder);
+                    }
                     if let Some(grouped) = &mut message.grouped {
                         *last_fence = now.max(*last_fence + 1);
                         grouped.fence = last_fence.unsigned_abs();
@@ -138,7 +156,7 @@ impl StoredQueue {
         if let Some(grouped) = &message.grouped {
             self.groups.remove(grouped, message.number);
         }
-        if let Some(id) = &message.tracked
+        if let Some(Tracked { id, .. }) = message.tracked.as_deref()
             && let Some(tracked) = self.tracked.get_mut(id)
         {
             tracked.remove(&message.number);

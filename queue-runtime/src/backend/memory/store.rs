@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    Attachment, Created, ItemSet, Lease, Located, Metadata, NewMessage, PeekedMessage, PopReceipt,
-    PutBackPlace, QueueProperties, QueueTotals, StorageId,
+    Attachment, Created, Introduced, ItemSet, Lease, Located, Metadata, NewMessage, PeekedMessage,
+    PopReceipt, PutBackPlace, QueueProperties, QueueTotals, StorageId,
 };
 use queue_core::idempotency::WorkKey;
 use queue_core::internal::LockExt as _;
@@ -17,7 +17,7 @@ use queue_core::{Clock, ErrorKind, MessageId, QueueName};
 
 use super::groups::{Grouped, Stand};
 use super::history::History;
-use super::message::{Change, Placed, StoredMessage, number, pop_receipt};
+use super::message::{Change, Placed, StoredMessage, Tracked, number, pop_receipt};
 use super::queue::{StoredQueue, group_limit};
 use super::results::{MemoryResults, MessagePlace};
 
@@ -103,11 +103,12 @@ impl StoredQueues {
         self.queues.keys().filter(starts).cloned().collect()
     }
 
-    pub(super) fn properties(&self, name: &QueueName) -> Result<QueueProperties> {
+    pub(super) fn properties(&self, name: &QueueName, now: i64) -> Result<QueueProperties> {
         let queue = self.queues.get(name).ok_or(ErrorKind::QueueNotFound)?;
         let count = queue.messages.len();
         let totals = QueueTotals::new(queue.put, queue.put - count);
-        Ok(QueueProperties::new(queue.metadata.clone(), count).with_totals(totals))
+        let properties = QueueProperties::new(queue.metadata.clone(), count).with_totals(totals);
+        Ok(properties.with_next_visible_in(queue.next_visible_in(now)))
     }
 
     /// Replaces the metadata; [`ErrorKind::Conflict`] if messages are in groups that it would keep in another way.
@@ -168,7 +169,7 @@ impl StoredQueues {
                 dequeue_count: 0,
                 deleted_items: ItemSet::default(),
                 grouped: grouped.map(Box::new),
-                tracked: new.tracked.clone(),
+                tracked: new.tracked.as_deref().map(Tracked::new),
             },
             now,
         );
@@ -205,11 +206,12 @@ impl StoredQueues {
         max: usize,
         visibility: Duration,
         now: i64,
+        by: &Introduced,
     ) -> Result<Vec<StoredMessage>> {
         let queue = self.queues.get_mut(name);
         let queue = queue.ok_or(ErrorKind::QueueNotFound)?;
         let numbers = (&mut self.last_number, &mut self.last_fence);
-        Ok(queue.receive(max, after(now, visibility), now, numbers))
+        Ok(queue.receive(max, after(now, visibility), now, by, numbers))
     }
 
     pub(super) fn peek(
@@ -233,7 +235,12 @@ impl StoredQueues {
             let numbers = queue.tracked.get(id).into_iter().flatten();
             let messages = numbers.filter_map(|number| queue.messages.get(number));
             let alive = messages.filter(|message| message.is_alive(now));
-            alive.map(|message| Located::new(name.clone(), message.clone().browsed(now)))
+            alive.map(|message| {
+                let tracked = message.tracked.as_ref();
+                let holder = tracked.and_then(|tracked| tracked.holder.clone());
+                let message = message.clone().browsed(now);
+                Located::new(name.clone(), message).with_holder(holder)
+            })
         });
         located.take(max).collect()
     }
@@ -261,6 +268,9 @@ impl StoredQueues {
             && (matches!(change, Change::PutBack(_)) || grouped.stand != Stand::Held)
         {
             (grouped.stand, grouped.place) = (Stand::Behind, message.visible_at);
+        }
+        if let (Some(tracked), Change::PutBack(_)) = (&mut message.tracked, change) {
+            tracked.holder = None;
         }
         if let Some(body) = body {
             message.body = body.clone();

@@ -180,7 +180,7 @@ type OpKinds<'a> = SmallVec<[(&'a QueueCounters, OpKind); 1]>;
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for Metered {
-    forward_backend!(self => self.inner; capabilities queue_uri sharded notifier results payload_store
+    forward_backend!(self => self.inner; capabilities queue_uri sharded notifier results payload_store introduce
         transactions attachment);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

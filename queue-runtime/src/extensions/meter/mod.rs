@@ -1,4 +1,4 @@
-//! Counting the storage transactions of a service. The package `queue-cost`, in `tools/cost`, has the price of
+//! Counting the storage transactions of a service. The package `storage-queues-cost`, in `tools/cost`, has the price of
 //! transactions.
 //!
 //! A transaction is a request to Azure Queue Storage, which bills each. Operations of all backends are counted as the

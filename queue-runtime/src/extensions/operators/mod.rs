@@ -1,6 +1,7 @@
 //! What operators do with queues and their messages.
 
 mod browse;
+pub(crate) mod cancelled;
 mod delete;
 mod export;
 mod groups;
@@ -13,5 +14,4 @@ pub use browse::{Browsed, BrowsedPage};
 pub use export::{
     DeleteError, ExportFile, ExportedMessage, ExportedPage, ImportError, Left, Taken, TakenOff,
 };
-pub(crate) use tracking::record_of_cancel;
 pub use tracking::{Cancelled, Rescheduled, Status};

@@ -2,24 +2,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::{
-    BackendExt as _, ConditionalPuts, Located, MessageState, PutBackPlace, Swap,
+    BackendExt as _, ConditionalPuts, Located, MessageHolder, MessageState, PutBackPlace,
 };
 use queue_core::envelope::PoisonRecord;
-use queue_core::idempotency::WorkKey;
 use queue_core::name::HISTORY_SUFFIX;
-use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
+use queue_core::{ClientId, Error, ErrorKind, MessageId, Operation, QueueName, Result, Timestamp};
+use serde_json::Value;
 
 use super::browse::Browsed;
+use super::cancelled;
 use super::delete::Along;
 use crate::extensions::history::{HistoryEntry, HowEnded, locator};
-use crate::kernel::context::Context;
 use crate::kernel::notify::Announced;
 use crate::kernel::send::Unreplied;
-use crate::kernel::settings::DEFAULT_RETENTION;
 use crate::service::{AnyQueue, QueueService};
 
 /// How often a change looks for a message that is received, put back or moved meanwhile.
-const LOOKS: usize = 10;
+pub(super) const LOOKS: usize = 10;
 
 /// Where a tracked message is, from [`QueueService::status`].
 #[derive(Debug, Clone, serde::Serialize)]
@@ -46,15 +45,34 @@ pub enum Status {
         /// The queue that the message is on.
         queue: QueueName,
     },
-    /// The message was received: a consumer holds it, or has put it back for later.
+    /// A consumer holds the message.
     #[non_exhaustive]
-    Hidden {
+    Held {
         /// The queue that the message is on.
         queue: QueueName,
-        /// When the lease ends, or the message can be received again, by the storage's clock.
+        /// When the message was received, by the storage's clock.
+        since: Timestamp,
+        /// The [client id](QueueService::client_id) of the service that received the message; `None` if it is unknown, as
+        /// if several services with different ids share one [`Backend`](crate::backend::Backend).
+        client_id: Option<ClientId>,
+        /// When the lease ends unless it is renewed, by the storage's clock.
         until: Timestamp,
         /// How often the message has been received.
         receives: usize,
+        /// The last [checkpoint](crate::Received::checkpoint) of its handler, if there is one.
+        checkpoint: Option<Value>,
+    },
+    /// The message was received, and put back for later, as it is until its next attempt.
+    #[non_exhaustive]
+    PutBack {
+        /// The queue that the message is on.
+        queue: QueueName,
+        /// When the message can be received again, by the storage's clock.
+        until: Timestamp,
+        /// How often the message has been received.
+        receives: usize,
+        /// The last [checkpoint](crate::Received::checkpoint) of its handler, if there is one.
+        checkpoint: Option<Value>,
     },
     /// The message was given up, and is on a poison queue.
     #[non_exhaustive]
@@ -93,7 +111,8 @@ pub enum Cancelled {
     Poison,
     /// The message was completed before, as the [history](crate::service::HistoryEntry) of its queue says.
     Completed,
-    /// The message was cancelled before, within the last 7 days: also by an earlier try whose answer was lost.
+    /// The message was cancelled before, within the last 7 days: also by an earlier try whose answer was lost. Copies of it
+    /// that are on a poison queue stay there.
     Before,
     /// No queue has the message, for one of the reasons of [`Status::Gone`].
     Gone,
@@ -168,7 +187,13 @@ impl QueueService {
             };
             (is_poison, rank, copy.message.visible_at)
         });
-        let Some(Copy { queue, message, .. }) = first else {
+        let Some(Copy {
+            queue,
+            message,
+            holder,
+            ..
+        }) = first
+        else {
             return Ok(match self.past(id).await? {
                 Past::Ended { at, entry } => Status::Ended { at, entry },
                 Past::Cancelled => Status::Cancelled,
@@ -179,32 +204,53 @@ impl QueueService {
             return Ok(Status::Poison { queue, record });
         }
         let (until, receives) = (message.visible_at, message.dequeue_count);
+        let envelope = message.body.envelope();
+        let checkpoint = envelope.and_then(|envelope| envelope.attempts.progress.as_deref());
+        let checkpoint = checkpoint.and_then(|text| serde_json::from_str(text).ok());
         Ok(match message.state {
             MessageState::Delayed => Status::Delayed { queue, until },
             MessageState::Behind => Status::Behind { queue },
-            MessageState::Hidden => Status::Hidden {
-                queue,
-                until,
-                receives,
+            MessageState::Hidden => match holder {
+                Some(MessageHolder {
+                    since, client_id, ..
+                }) => Status::Held {
+                    queue,
+                    since,
+                    client_id,
+                    until,
+                    receives,
+                    checkpoint,
+                },
+                None => Status::PutBack {
+                    queue,
+                    until,
+                    receives,
+                    checkpoint,
+                },
             },
             _ => Status::Waiting { queue },
         })
     }
 
-    /// Takes a tracked message back: removes it from its queue, and so all copies of it, unless they are on a poison queue. A
-    /// key that the message [holds](crate::send::Submit::unique_until_settled) is released, and its
+    /// Takes a tracked message back: removes it from its queue, and so all copies of it, unless they are on a poison queue.
+    /// A key that the message [holds](crate::send::Submit::unique_until_settled) is released, and its
     /// [group](crate::send::Submit::group) goes on. Whoever waits for a [reply](QueueService::request) to the message is
-    /// [told](crate::request::RequestErrorKind::Cancelled). For 7 days, it is recorded that the message was cancelled, except
-    /// with shards on several storages. All of that is one step with the removal. Calling `cancel` again is safe.
+    /// [told](crate::request::RequestErrorKind::Cancelled). For 7 days, it is recorded that the message was cancelled. All
+    /// of that is one step with the removal; with shards on several storages, it is done when `cancel` answers. Calling
+    /// `cancel` again is safe.
     ///
     /// # Errors
     /// The backend's error; [`ErrorKind::Unsupported`] where the storage finds no message by its id, as on Azure.
     /// [`ErrorKind::Timeout`] if the message is received or put back each time that it is found: try again.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not have been removed.
+    /// If the future is dropped, the message may or may not have been removed. With shards on several storages, nothing may
+    /// be recorded then, nor if `cancel` fails: the next one may answer [`Gone`](Cancelled::Gone), and a copy that was on
+    /// its way to a poison queue is redriven.
     pub async fn cancel(&self, id: &MessageId) -> Result<Cancelled> {
         let mut done = None;
+        // Until when the message is cancelled, where that is not recorded in the step that removes it.
+        let mut unrecorded = None;
         for _ in 0..LOOKS {
             let (poison, copies): (Vec<_>, Vec<_>) = self
                 .locate(id)
@@ -212,9 +258,27 @@ impl QueueService {
                 .into_iter()
                 .partition(|copy| copy.message.poison().is_some());
             if copies.is_empty() {
-                return Ok(match done {
-                    Some(done) => done,
-                    None if !poison.is_empty() => Cancelled::Poison,
+                let records = poison.iter().filter_map(|copy| copy.message.poison());
+                let last_put = records.map(|record| record.first).max();
+                let done = match (done, last_put) {
+                    // As a redrive decides.
+                    (None, Some(put_at)) if cancelled::is(&self.context, id, put_at).await? => {
+                        Some(Cancelled::Before)
+                    }
+                    _ => done,
+                };
+                if let Some(done) = done {
+                    // A copy that was redriven, and has become poison again, meanwhile is cancelled, too.
+                    if let Some(until) = last_put.max(unrecorded) {
+                        cancelled::record(&self.context, id, until).await?;
+                    }
+                    if self.keeps_poison(&poison).await? {
+                        return Ok(done);
+                    }
+                    continue;
+                }
+                return Ok(match last_put {
+                    Some(_) => Cancelled::Poison,
                     None => match self.past(id).await? {
                         Past::Cancelled => Cancelled::Before,
                         Past::Ended { entry, .. } if entry.how == HowEnded::Completed => {
@@ -228,15 +292,21 @@ impl QueueService {
                 queue,
                 message,
                 seen_at,
+                ..
             } in copies
             {
                 let queue = AnyQueue::new(Arc::clone(&self.context), queue);
-                let along = self.along(id, &message, seen_at);
+                let along = self.along(id, &message, seen_at).await?;
                 match queue.delete_browsed(&message, &along).await {
-                    Ok(()) if message.state == MessageState::Hidden => {
-                        done = Some(Cancelled::Revoked);
+                    Ok(()) => {
+                        done = match message.state {
+                            MessageState::Hidden => Some(Cancelled::Revoked),
+                            _ => done.or(Some(Cancelled::Removed)),
+                        };
+                        if along.record.is_none() {
+                            unrecorded = unrecorded.max(Some(seen_at));
+                        }
                     }
-                    Ok(()) => done = done.or(Some(Cancelled::Removed)),
                     // It was received, put back or moved meanwhile, or is gone.
                     Err(error) if error.is_lease_gone() => {}
                     Err(error) => return Err(error),
@@ -246,8 +316,8 @@ impl QueueService {
         Err(changes(Operation::Delete))
     }
 
-    /// Has a tracked message that nobody has received become visible after `delay` from now, instead of when it would; at once
-    /// with zero. All copies of the message change. A visible message goes behind the other visible ones.
+    /// Has a tracked message that nobody has received become visible after `delay` from now, instead of when it would; at
+    /// once with zero. All copies of the message change. A visible message goes behind the other visible ones.
     ///
     /// ```
     /// use std::time::Duration;
@@ -321,21 +391,43 @@ impl QueueService {
         Err(changes(Operation::Update))
     }
 
+    /// Has redrives fail that have looked at these poison copies before it was recorded that they are cancelled. Returns
+    /// whether all copies are still there.
+    async fn keeps_poison(&self, poison: &[Copy]) -> Result<bool> {
+        let backend = &self.context.backend;
+        // A redrive moves none that a consumer holds.
+        let visible = poison
+            .iter()
+            .filter(|copy| copy.message.state == MessageState::Visible);
+        for Copy { queue, message, .. } in visible {
+            let (id, receipt) = (&message.id, &message.receipt);
+            let put_back = || backend.put_back(queue, id, receipt, PutBackPlace::Kept, None);
+            match self.context.ask(put_back).await {
+                Ok(_) => {}
+                Err(error) if error.is_lease_gone() => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
     /// What goes along with the removal of a message that is cancelled.
-    fn along(&self, id: &MessageId, message: &Browsed, seen_at: Timestamp) -> Along {
+    async fn along(&self, id: &MessageId, message: &Browsed, seen_at: Timestamp) -> Result<Along> {
         let context = &self.context;
         let envelope = message.body.envelope();
-        let conditional_puts = context.backend.capabilities().conditional_puts;
-        Along {
+        let record = match context.backend.capabilities().conditional_puts {
+            ConditionalPuts::Supported => cancelled::next(context, id, seen_at).await?,
+            _ => None,
+        };
+        Ok(Along {
             notice: envelope.and_then(|request| Unreplied::Cancelled.notice(context, request, &[])),
-            record: (conditional_puts == ConditionalPuts::Supported)
-                .then(|| record_of_cancel(id, seen_at)),
-        }
+            record,
+        })
     }
 
     /// Tells what is recorded of a message that no queue has.
     async fn past(&self, id: &MessageId) -> Result<Past> {
-        let cancelled_at = cancelled_at(&self.context, id).await?;
+        let cancelled_at = cancelled::at(&self.context, id).await?;
         let ends = self.locate(&locator(id)).await?.into_iter();
         // On another queue, a sender wrote it.
         let ends = ends.filter(|copy| copy.queue.as_str().ends_with(HISTORY_SUFFIX));
@@ -361,43 +453,24 @@ impl QueueService {
         let (limit, most) = (capabilities.max_moved_body, capabilities.max_receive);
         let located = context.ask(|| context.backend.locate(id, most)).await?;
         let arrived = context.clock.monotonic();
-        let copies = located
-            .into_iter()
-            .map(|Located { queue, message, .. }| Copy {
+        let copies = located.into_iter().map(
+            |Located {
+                 queue,
+                 message,
+                 holder,
+                 ..
+             }| Copy {
                 queue,
+                holder,
                 seen_at: message.read_at,
                 message: Browsed::new(message, limit, arrived),
-            });
+            },
+        );
         Ok(copies.collect())
     }
 }
 
-/// Returns the swap that records that a message was cancelled, which was seen at a time of the storage.
-pub(crate) fn record_of_cancel(id: &MessageId, seen_at: Timestamp) -> Swap {
-    Swap::new(key(id), seen_at.to_string(), DEFAULT_RETENTION)
-}
-
-/// Returns the storage's time at which a message was seen that was then cancelled, if that is recorded.
-pub(super) async fn cancelled_at(context: &Context, id: &MessageId) -> Result<Option<Timestamp>> {
-    let Some(store) = context.backend.results() else {
-        return Ok(None);
-    };
-    let key = key(id);
-    let found = context.ask(|| store.find(&key)).await?;
-    Ok(found.map(|found| {
-        let time = found.value.as_deref().map(String::from_utf8_lossy);
-        // An earlier release has recorded no time.
-        time.and_then(|time| time.parse().ok())
-            .unwrap_or(Timestamp::MIN)
-    }))
-}
-
-/// The key of the record that a message was cancelled.
-fn key(id: &MessageId) -> WorkKey {
-    WorkKey::new("cancelled", id.as_str())
-}
-
-fn changes(operation: Operation) -> Error {
+pub(super) fn changes(operation: Operation) -> Error {
     let detail = "the message was received, put back or moved each time that it was found";
     Error::new(ErrorKind::Timeout, operation).with_detail(detail)
 }
@@ -406,6 +479,7 @@ fn changes(operation: Operation) -> Error {
 struct Copy {
     queue: QueueName,
     message: Browsed,
+    holder: Option<MessageHolder>,
     /// The storage's time when the message was seen.
     seen_at: Timestamp,
 }

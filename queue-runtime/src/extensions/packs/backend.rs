@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, AttachmentPart, Backend, BrowsedMessage, ItemSet, Op, OpOutcomes, Ops, Page,
-    PageMark, PeekedMessage, PopReceipt, ReceivedMessage, StorageId,
+    PageMark, PeekedMessage, PopReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_core::clock::{BoxFuture, Clock};
 use queue_core::encoder::Encoder;
@@ -136,8 +136,17 @@ pub(super) fn position_of_item(ops: &[Op]) -> Option<usize> {
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for Packs {
-    forward_backend!(self => self.storage; capabilities queue_uri sharded notifier results payload_store
-        transactions create_queue delete_queue list_queues properties metadata set_metadata find locate clear);
+    forward_backend!(self => self.storage; capabilities queue_uri sharded notifier results payload_store introduce
+        transactions create_queue delete_queue list_queues metadata set_metadata find locate clear);
+
+    /// A pack that is given back becomes visible before its lease ends.
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let properties = self.storage.properties(queue).await?;
+        if self.shelves.has_met_none() || properties.approximate_count == 0 {
+            return Ok(properties);
+        }
+        Ok(properties.with_next_visible_in(None))
+    }
 
     async fn receive(
         &self,

@@ -191,7 +191,7 @@ fn hold(message: &mut BrowsedMessage, queue: &QueueName) {
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for WithPayloads {
-    forward_backend!(self => self.inner; queue_uri sharded notifier results payload_store create_queue
+    forward_backend!(self => self.inner; queue_uri sharded notifier results payload_store introduce create_queue
         delete_queue list_queues properties metadata set_metadata peek clear);
 
     fn capabilities(&self) -> &Capabilities {

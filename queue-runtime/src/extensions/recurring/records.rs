@@ -78,8 +78,8 @@ impl QueueService {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure and with shards on several storages, where no
-    /// ticks are recorded, and if the backend's result store has no listing;
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure and with shards on several storages, where
+    /// no ticks are recorded, and if the backend's result store has no listing;
     /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) for a mark that no page has returned; otherwise the
     /// backend's error.
     pub async fn recorded_schedules(
@@ -136,8 +136,8 @@ pub(super) fn records(context: &Context) -> Result<Arc<dyn ResultStore>> {
     records.ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, Operation::Results)
             .with_detail(
-                "this storage records no ticks; those of a schedule with `recorded_in` are in the store given there, in \
-                 the scope `schedule ticks of NAME`",
+                "this storage records no ticks; those of a schedule are in the store of its `recorded_in`, or of the \
+                 service's `results_in`, in the scope `schedule ticks of NAME`",
             )
             .unsent()
     })

@@ -187,8 +187,8 @@ pub(super) mod cron {
     ///
     /// A tick that the change to summer time skips takes place as soon as the change is over. A fixed time that occurs
     /// twice, at the end of summer time, ticks the first time. A whole day that the zone skips, as Samoa did on
-    /// 30 December 2011, has no ticks. The time zone is read from the system's database; on Windows, from a database in the
-    /// program.
+    /// 30 December 2011, has no ticks. The time zone is read from the system's database, or where there is
+    /// none, as in a slim container, from one in the program.
     ///
     /// ```
     /// use queue_runtime::recurring::cron_in;

@@ -112,7 +112,7 @@ impl<M: Message> Schedule<M> {
     }
 
     /// Records the ticks in a result store, which all processes of the schedule must share. Storages such as Azure need
-    /// a store for ticks.
+    /// a store for ticks: this one, or that of `ServiceBuilder::results_in`.
     ///
     /// With a store, a tick may be submitted again, with the same id, if the process is killed between the put and the
     /// record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are missed after the start;
@@ -141,7 +141,10 @@ impl<M: Message> Schedule<M> {
         started.map_err(|kind| ScheduleError { schedule, kind })
     }
 
-    fn try_start(self) -> Result<ScheduleHandle, ScheduleErrorKind> {
+    fn try_start(mut self) -> Result<ScheduleHandle, ScheduleErrorKind> {
+        if self.store.is_none() {
+            self.store = self.context.results.clone();
+        }
         let ticks = self.check()?;
         let runtime = Handle::try_current().map_err(ScheduleErrorKind::NoRuntime)?;
         if !has_timer(&*self.context.clock) {
@@ -430,7 +433,9 @@ pub enum ScheduleErrorKind {
     #[error("the limit of {0} missed ticks is not within 1 to {MAX_MISSED}")]
     Limit(usize),
     /// The storage cannot record ticks.
-    #[error("the storage cannot record a tick with its message; give a store by `recorded_in`")]
+    #[error(
+        "the storage cannot record a tick with its message; give a store by `recorded_in`, or to the service by `results_in`"
+    )]
     Unsupported,
     /// The storage or the messages do not allow this [`Overlap`].
     #[error(

@@ -8,7 +8,7 @@ use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName};
 
 use super::conditional::{SubmittedIf, corrupt, hold, no_record, put_if};
-use crate::extensions::operators::record_of_cancel;
+use crate::extensions::operators::cancelled;
 use crate::kernel::notify::Announced;
 use crate::kernel::send::{Dispatch, Outgoing, Submitted, UniqueKey, UniqueRecord};
 
@@ -101,8 +101,10 @@ async fn replacement(
     }
     let replaced = ops.len();
     // Under its own id, the message goes on.
-    let seen_at = seen_at.filter(|_| id != outgoing.id);
-    let record = seen_at.map(|seen_at| record_of_cancel(&id, seen_at));
+    let record = match seen_at.filter(|_| id != outgoing.id) {
+        Some(seen_at) => cancelled::next(context, &id, seen_at).await?,
+        None => None,
+    };
     ops.push(Op::Put {
         queue: queue.clone(),
         message: outgoing.new.clone(),
@@ -140,7 +142,7 @@ async fn carry_out(
         let (at, error) = (failed.index, failed.error);
         let is_of_record = matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Corrupt);
         if is_of_record && at == put + 2 {
-            // A message with this id was cancelled before.
+            // A message with this id was cancelled meanwhile.
             ops.truncate(at);
         } else if error.kind() == ErrorKind::Conflict || error.is_lease_gone() {
             return Ok(None);

@@ -40,9 +40,9 @@ impl<M> Submit<M> {
     /// | while the message is neither completed, poison nor gone, and for this duration at most | [`unique_until_settled`](Self::unique_until_settled) |
     /// | until the key is released | [`release_unique`](Self::release_unique) |
     ///
-    /// In memory, on SQLite and on PostgreSQL the key is recorded in one step with the put, for all processes, and a killed process
-    /// leaves both or neither. A submission of unknown outcome is tried again by itself, and may be repeated, except
-    /// for one that is unique [until settled](Self::unique_until_settled). On storages such as Azure, use
+    /// In memory, on SQLite and on PostgreSQL the key is recorded in one step with the put, for all processes, and a killed
+    /// process leaves both or neither. A submission of unknown outcome is tried again by itself, and may be repeated,
+    /// except for one that is unique [until settled](Self::unique_until_settled). On storages such as Azure, use
     /// [`unique_in`](Self::unique_in).
     ///
     /// Unique submissions also work for a follow-up by [`Received::submit`](crate::Received::submit). Follow-ups of a
@@ -136,14 +136,15 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Submits the message in any case, in place of the message of the same key that waits: of many submissions within a time,
-    /// the last one is handled. With a [delay](Submit::delay), each submission pushes the message back, until none has come for
-    /// that long. The message holds its key until it is settled, as with [`unique_until_settled`](Self::unique_until_settled).
+    /// Submits the message in any case, in place of the message of the same key that waits: of many submissions within a
+    /// time, the last one is handled. With a [delay](Submit::delay), each submission pushes the message back, until none
+    /// has come for that long. The message holds its key until it is settled, as with
+    /// [`unique_until_settled`](Self::unique_until_settled).
     ///
     /// Removing the one and putting the other is one step. The replaced message counts as
-    /// [cancelled](crate::QueueService::cancel), as its status says. A message that was received, because a consumer holds it or
-    /// has put it back for later, is not replaced but followed: the new one takes the key, and both are handled. The receipt is
-    /// never a [`duplicate`](Submitted::duplicate).
+    /// [cancelled](crate::QueueService::cancel), as its status says. A message that was received, because a consumer holds
+    /// it or has put it back for later, is not replaced but followed: the new one takes the key, and both are handled. The
+    /// receipt is never a [`duplicate`](Submitted::duplicate).
     ///
     /// ```
     /// use std::time::Duration;
@@ -177,9 +178,9 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`unique_until_settled`](Self::unique_until_settled). [`ErrorKind::InvalidInput`] also for a type that is
-    /// not `tracked`, whose waiting message would not be found, and [`ErrorKind::Timeout`] if that message changes each time
-    /// that it is found.
+    /// The errors of [`unique_until_settled`](Self::unique_until_settled). [`ErrorKind::InvalidInput`] also for a type that
+    /// is not `tracked`, whose waiting message would not be found, and [`ErrorKind::Timeout`] if that message changes each
+    /// time that it is found.
     pub fn replacing(mut self) -> Self
     where
         M: KeyedMessage,
@@ -253,8 +254,8 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// [`SubmitError`] returns the message, with an error of [`unique_for`](Self::unique_for). [`ErrorKind::Unsupported`] also
-    /// after [`unique_in`](Self::unique_in): a store keeps what it has recorded.
+    /// [`SubmitError`] returns the message, with an error of [`unique_for`](Self::unique_for). [`ErrorKind::Unsupported`]
+    /// also after [`unique_in`](Self::unique_in): a store keeps what it has recorded.
     ///
     /// # Cancel safety
     /// If the future is dropped, the key may or may not have been released.
@@ -301,7 +302,7 @@ impl<M> Submit<M> {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let service = testing::service().await;
-    /// let store = service.results().expect("on Azure, `ObjectResults`");
+    /// let store = service.results().expect("on Azure, `results_in`");
     /// let day = Duration::from_secs(24 * 60 * 60);
     /// let first = service.submit(Reminder { customer: 7 }).unique_in(&store, day).await?;
     /// let second = service.submit(Reminder { customer: 7 }).unique_in(&store, day).await?;
@@ -361,8 +362,8 @@ impl<M> Submit<M> {
             .map_err(|error| outgoing.failed(message, error))
     }
 
-    /// Submits the message if the swap succeeds and, with a key, no other message holds it. The message holds the key until it
-    /// is settled.
+    /// Submits the message if the swap succeeds and, with a key, no other message holds it. The message holds the key until
+    /// it is settled.
     pub(crate) async fn send_if(
         mut self,
         swap: &Swap,

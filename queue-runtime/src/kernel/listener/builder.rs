@@ -98,8 +98,8 @@ impl Part {
 macro_rules! handler_setters {
     () => {
         /// Puts a layer around the handler, and around the layers of earlier calls; the layers of a
-        /// [`Route`](crate::listener::Route) are within those of its router. A listener receives as many messages as its own
-        /// layers are ready for; the messages of a route wait until those of the route are ready. See
+        /// [`Route`](crate::listener::Route) are within those of its router. A listener receives as many messages as its
+        /// own layers are ready for; the messages of a route wait until those of the route are ready. See
         /// [`tower`](crate::tower).
         pub fn layer<L>(mut self, layer: L) -> Self
         where
@@ -159,15 +159,16 @@ impl<M> ListenerBuilder<M> {
         }
     }
 
-    /// Sets how the number of dequeue tasks within a [range](Self::tasks) is chosen. The default is
-    /// [`DepthRules::default`](crate::policy::DepthRules::default).
+    /// Sets how the number of dequeue tasks within a [range](Self::tasks) is chosen, and how many messages are
+    /// [in flight](crate::policy::ScalePolicy::in_flight) up to [`max_in_flight`](Self::max_in_flight). The default is
+    /// [`DepthRules::default`](crate::policy::DepthRules::default), of tasks only.
     pub fn scale(mut self, policy: impl ScalePolicy) -> Self {
         self.scale = Some(Arc::new(policy));
         self
     }
 
-    /// Has the listener tell whether a promise of latency is kept, such as `objective(Objective::p99(Duration::from_secs(30)))`:
-    /// 99 of 100 messages are completed within 30 seconds.
+    /// Has the listener tell whether a promise of latency is kept, such as
+    /// `objective(Objective::p99(Duration::from_secs(30)))`: 99 of 100 messages are completed within 30 seconds.
     ///
     /// The time of a message is from its insertion to its completion, by the storage's clock, to within the time of a
     /// receive, with delays and retries. The objective is judged every 10 seconds, over the messages that this listener
@@ -180,8 +181,8 @@ impl<M> ListenerBuilder<M> {
     /// [`ObjectiveKept`](super::ListenerEventKind::ObjectiveKept) report changes.
     /// [`ListenerInfo::objective`](super::ListenerInfo::objective) has the objective's figures.
     ///
-    /// The objective does not see messages that wait on the queue. The agent of the package `queue-agent` scales the
-    /// instances with the waiting messages.
+    /// The objective does not see messages that wait on the queue. The agent of the package `storage-queues-agent` scales
+    /// the instances with the waiting messages.
     ///
     /// ```
     /// use std::time::Duration;
@@ -248,9 +249,9 @@ impl<M> ListenerBuilder<M> {
     /// record has more than [`MAX_RESULT`](crate::idempotency::MAX_RESULT) bytes are not recorded: the message is
     /// completed with them, an error is logged, and a duplicate is handled again.
     ///
-    /// The keys of different queues are independent, except for those of [lanes](crate::listener::Lanes), whatever the type's
-    /// [`KeyScope`](crate::message::KeyScope). Results are kept for [`result_retention`](Self::result_retention); the listener
-    /// sweeps the store.
+    /// The keys of different queues are independent, except for those of [lanes](crate::listener::Lanes), whatever the
+    /// type's [`KeyScope`](crate::message::KeyScope). Results are kept for [`result_retention`](Self::result_retention);
+    /// the listener sweeps the store.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, testing};
@@ -358,6 +359,8 @@ impl<M> ListenerBuilder<M> {
     }
 
     /// Sets the maximum number of messages in flight. The default is 32.
+    ///
+    /// [`ListenerHandle::set_max_in_flight`](super::ListenerHandle::set_max_in_flight) changes it while the listener runs.
     ///
     /// A [`blocking`](crate::blocking) handler uses a thread for each message.
     pub fn max_in_flight(mut self, messages: usize) -> Self {

@@ -7,7 +7,7 @@
 //!
 //! | file | limits | changed by |
 //! |---|---|---|
-//! | `limits` | messages and bytes in flight, and the share of the messages that is used | receives, by [`Capacity::observe`]: throttling |
+//! | `limits` | messages and bytes in flight, and the share of the messages that is used | receives, by [`Capacity::observe`]: throttling; the handle, the load and the queue's metadata |
 //! | `threads` | blocking handlers | nobody changes the thread pool: it grows to what is reserved |
 //! | `rate` | how many handlers start in a time | – |
 //! | `breaker` | receives while handlers fail, to single probes | the ends of handlers |
@@ -23,11 +23,12 @@ pub(super) mod threads;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use queue_core::Error;
 use queue_core::backend::{Capabilities, MAX_ITEMS};
 use queue_core::clock::Clock;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use limits::{ByteLimit, Limit};
 pub(super) use limits::{Throttle, Throttled, is_throttled};
@@ -38,18 +39,23 @@ use super::core::Core;
 use super::info::ReceiveErrorKind;
 use super::phase::ListenerPhase;
 use crate::kernel::listener::capacity::breaker::Breaker;
-use crate::kernel::listener::capacity::rate::RateLimit;
+use crate::kernel::listener::capacity::rate::{Allowance, RateLimit};
 use crate::kernel::listener::capacity::shared_room::Lane;
-use crate::kernel::policy::TaskRange;
+use crate::kernel::policy::{Rate, TaskRange};
 use crate::kernel::receive::{ParkingRoom, Readiness};
-use crate::kernel::settings::{ConsumerConfig, InvalidSetting};
+use crate::kernel::settings::{ConsumerConfig, InvalidSetting, check_rate};
 
 /// What limits the receives of a listener.
 pub(super) struct Capacity {
     core: Arc<Core>,
-    /// The maximum number of messages per receive.
-    batch: usize,
-    max_in_flight: usize,
+    /// The maximum number of messages per receive, unless fewer may be in flight.
+    most_per_receive: AtomicUsize,
+    /// The number of messages that the handler gets at a time.
+    handled: usize,
+    max_in_flight: AtomicUsize,
+    /// How many messages may be in flight by the load, and by the queue's metadata, if that is fewer.
+    by_load: AtomicUsize,
+    by_queue: AtomicUsize,
     /// One permit for each message that may be in flight.
     permits: Limit,
     /// One permit for each item of a pack that has lost its permit, because it is handled but not settled.
@@ -62,7 +68,7 @@ pub(super) struct Capacity {
     threads: Option<(HandlerThreads, NeedsThread)>,
     throttle: Throttle,
     breaker: Option<Arc<Breaker>>,
-    rate: Option<RateLimit>,
+    rate: watch::Sender<Option<Arc<RateLimit>>>,
     /// What is around all handlers, or is the only handler.
     ready: Readiness,
     /// Where messages wait that were received and cannot be handled yet.
@@ -89,8 +95,11 @@ impl Capacity {
         let shared = limits.lane.as_ref().map_or(usize::MAX, Lane::shared);
         Self {
             core,
-            batch: bounds.batch(capabilities),
-            max_in_flight: bounds.max_in_flight,
+            most_per_receive: AtomicUsize::new(bounds.most_per_receive(capabilities)),
+            handled: bounds.handled,
+            max_in_flight: AtomicUsize::new(bounds.max_in_flight),
+            by_load: AtomicUsize::new(usize::MAX),
+            by_queue: AtomicUsize::new(usize::MAX),
             permits: Limit::new(bounds.max_in_flight),
             aside: Arc::new(Semaphore::new(MAX_ITEMS as usize)),
             bytes: bounds.byte_limit(capabilities),
@@ -98,7 +107,7 @@ impl Capacity {
             threads: limits.threads,
             throttle: limits.throttle,
             breaker: limits.breaker.map(Arc::new),
-            rate: limits.rate,
+            rate: watch::Sender::new(limits.rate.map(Arc::new)),
             ready: limits.ready,
             parking: ParkingRoom::new(bounds.max_in_flight.min(shared)),
         }
@@ -120,12 +129,9 @@ impl Capacity {
             };
             let most = match probe {
                 Some(_) => 1,
-                None => self.batch,
+                None => self.batch(),
             };
-            let allowance = match &self.rate {
-                Some(rate) => Some(rate.acquire().await),
-                None => None,
-            };
+            let allowance = self.allowance().await;
             let grant = Grant::acquire(self, most, allowance).await?;
             // The listener may have been paused, or the circuit breaker opened, while there was no room.
             let is_open = self.breaker().is_some_and(Breaker::is_open);
@@ -137,13 +143,93 @@ impl Capacity {
         }
     }
 
+    /// Waits until a handler may start, if the rate is limited.
+    async fn allowance(&self) -> Option<Allowance> {
+        if self.rate.borrow().is_none() {
+            return None;
+        }
+        let mut rates = self.rate.subscribe();
+        loop {
+            let rate = rates.borrow_and_update().clone()?;
+            tokio::select! {
+                biased;
+                allowance = rate.acquire() => return Some(allowance),
+                _ = rates.changed() => {}
+            }
+        }
+    }
+
+    /// Changes how many handlers start in a time.
+    ///
+    /// # Errors
+    /// If that is too few or too many.
+    pub(super) fn set_rate(&self, rate: Option<Rate>) -> Result<(), InvalidSetting> {
+        if let Some(rate) = &rate {
+            check_rate(rate)?;
+        }
+        let limit = rate.map(|rate| RateLimit::new(&rate, &self.core.context.clock));
+        self.rate.send_replace(limit.map(Arc::new));
+        Ok(())
+    }
+
     /// Records a receive and its error, if it failed. If the receive has changed how much may be in flight, returns
     /// what the storage does.
     pub(super) fn observe(&self, error: Option<&Error>, clock: &dyn Clock) -> Option<Throttled> {
         let throttled = self.throttle.observe(error, clock)?;
         // Of several calls, the last to read the share wins.
-        self.permits.set(|| self.throttle.of(self.max_in_flight));
+        self.set_permits();
         Some(throttled)
+    }
+
+    /// Changes how many messages may be in flight.
+    ///
+    /// # Errors
+    /// If they are too few or too many.
+    pub(super) fn set_max_in_flight(&self, messages: usize) -> Result<(), InvalidSetting> {
+        check_in_flight(messages, self.handled)?;
+        self.max_in_flight.store(messages, Ordering::Release);
+        self.set_permits();
+        Ok(())
+    }
+
+    /// Sets how many messages may be in flight by the load; `None` if it does not matter.
+    pub(super) fn set_by_load(&self, messages: Option<usize>) {
+        self.lower(&self.by_load, messages);
+    }
+
+    /// Sets how many messages may be in flight by the queue's metadata.
+    pub(super) fn set_by_queue(&self, messages: Option<usize>) {
+        self.lower(&self.by_queue, messages);
+    }
+
+    fn lower(&self, limit: &AtomicUsize, messages: Option<usize>) {
+        let messages = messages.unwrap_or(usize::MAX).max(self.handled);
+        if limit.swap(messages, Ordering::AcqRel) != messages {
+            self.set_permits();
+        }
+    }
+
+    /// Changes the maximum number of messages per receive.
+    ///
+    /// # Errors
+    /// If it is 0.
+    pub(super) fn set_batch(&self, messages: usize) -> Result<(), InvalidSetting> {
+        check_batch(messages)?;
+        let most = self.core.context.backend.capabilities().max_receive;
+        self.most_per_receive
+            .store(messages.min(most), Ordering::Release);
+        Ok(())
+    }
+
+    fn set_permits(&self) {
+        self.permits.set(|| self.throttle.of(self.most_in_flight()));
+    }
+
+    /// Returns the number of messages that may be in flight unless the storage throttles: by the listener's own limit, by
+    /// the load and by the queue's metadata.
+    pub(super) fn most_in_flight(&self) -> usize {
+        let lower = [&self.by_load, &self.by_queue].map(|limit| limit.load(Ordering::Acquire));
+        lower.into_iter().fold(self.max_in_flight(), usize::min)
     }
 
     /// Returns what the parts of the listener share.
@@ -153,16 +239,23 @@ impl Capacity {
 
     /// Returns the maximum number of messages per receive.
     pub(super) fn batch(&self) -> usize {
-        self.batch
+        let most = self.most_per_receive.load(Ordering::Acquire);
+        most.min(self.max_in_flight())
     }
 
+    /// Returns the listener's own limit.
     pub(super) fn max_in_flight(&self) -> usize {
-        self.max_in_flight
+        self.max_in_flight.load(Ordering::Acquire)
     }
 
     /// Returns the number of messages that may be in flight now.
     pub(super) fn in_flight_limit(&self) -> usize {
         self.permits.current()
+    }
+
+    /// Returns whether more is in flight, or acquired, than may be.
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.permits.is_overdrawn()
     }
 
     /// Reserves a thread for a message that was received without one.
@@ -235,28 +328,19 @@ impl Bounds {
 
     pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
         check_tasks(self.tasks)?;
-        let (in_flight, most) = (self.max_in_flight, Semaphore::MAX_PERMITS);
-        InvalidSetting::within(
-            "number of messages in flight",
-            in_flight,
-            self.handled,
-            most,
-        )?;
-        if let Some(batch) = self.batch {
-            InvalidSetting::count("number of messages per receive", batch, usize::MAX)?;
-        }
+        check_in_flight(self.max_in_flight, self.handled)?;
+        self.batch.map_or(Ok(()), check_batch)?;
         match self.max_bytes {
             Some(bytes) => {
-                let least = capabilities.max_body;
+                let (least, most) = (capabilities.max_body, Semaphore::MAX_PERMITS);
                 InvalidSetting::within("number of bytes in flight", bytes, least, most)
             }
             None => Ok(()),
         }
     }
 
-    /// Returns the maximum number of messages per receive.
-    pub(crate) fn batch(&self, capabilities: &Capabilities) -> usize {
-        let most = self.max_in_flight.min(self.batch.unwrap_or(usize::MAX));
+    fn most_per_receive(&self, capabilities: &Capabilities) -> usize {
+        let most = self.batch.unwrap_or(usize::MAX);
         most.min(capabilities.max_receive)
     }
 
@@ -270,6 +354,15 @@ impl Bounds {
 fn default_tasks() -> TaskRange {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (1..=processors.clamp(2, 16)).into()
+}
+
+fn check_batch(messages: usize) -> Result<(), InvalidSetting> {
+    InvalidSetting::count("number of messages per receive", messages, usize::MAX)
+}
+
+fn check_in_flight(messages: usize, least: usize) -> Result<(), InvalidSetting> {
+    let most = Semaphore::MAX_PERMITS;
+    InvalidSetting::within("number of messages in flight", messages, least, most)
 }
 
 /// Checks the number of dequeue tasks.

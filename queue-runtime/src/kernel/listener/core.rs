@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use queue_core::MessageId;
+use queue_core::backend::QueueProperties;
 use tokio::runtime::Handle;
 
 use super::event::{Events, ListenerEvent, ListenerEventKind};
@@ -46,6 +47,11 @@ impl Core {
 
     /// Asks the storage for the approximate number of messages on the queue.
     pub(super) async fn measure_depth(&self) -> queue_core::Result<usize> {
+        Ok(self.measure().await?.approximate_count)
+    }
+
+    /// Asks the storage for the properties of the queue, of which the depth is kept.
+    pub(super) async fn measure(&self) -> queue_core::Result<QueueProperties> {
         let (queue, clock) = (&self.consumer.queue, &*self.context.clock);
         let properties = self.context.backend.properties(queue);
         let properties = read_in_time(clock, queue, properties).await?;
@@ -55,7 +61,7 @@ impl Core {
         if self.measures.is_sampled() {
             self.measures.depth(Some(depth));
         }
-        Ok(depth)
+        Ok(properties)
     }
 
     /// Returns the mark in the queue's metadata that pauses it for everybody, if it had one when it was last read.

@@ -17,7 +17,8 @@ use super::phase::{DrainReport, ListenerPhase};
 use crate::kernel::listener::capacity::breaker::Breaker;
 use crate::kernel::observe::transactions::TransactionCounts;
 use crate::kernel::panic::log_caught;
-use crate::kernel::policy::TaskRange;
+use crate::kernel::policy::{IdlePolicy, Rate, TaskRange};
+use crate::kernel::receive::known_threshold;
 use crate::kernel::settings::InvalidSetting;
 use crate::kernel::stop_on_drop::StopOnDrop;
 
@@ -144,6 +145,71 @@ impl ListenerHandle {
         Ok(())
     }
 
+    /// Changes how many messages may be in flight, as
+    /// [`ListenerBuilder::max_in_flight`](super::ListenerBuilder::max_in_flight) does, from the next receive on. Messages
+    /// in flight stay there: after a decrease, the listener receives again when fewer are left. How many messages wait that
+    /// were received and cannot be handled yet is bounded by the number at the start. The queue's metadata
+    /// [`MAX_IN_FLIGHT`](crate::settings::MAX_IN_FLIGHT), and a [scale policy](crate::policy::ScalePolicy::in_flight), may
+    /// say that fewer are in flight.
+    ///
+    /// ```
+    /// # use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: Received<Order>) {}
+    /// # let service = testing::service().await;
+    /// let listener = service.listener(ship).max_in_flight(8).start()?;
+    /// listener.set_max_in_flight(64)?;
+    /// assert_eq!(listener.info().in_flight_limit, 64);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] if the number is 0, less than the handler gets at a time, or more than
+    /// [`Semaphore::MAX_PERMITS`](tokio::sync::Semaphore::MAX_PERMITS).
+    pub fn set_max_in_flight(&self, messages: usize) -> Result<(), InvalidSetting> {
+        self.listener.capacity.set_max_in_flight(messages)?;
+        self.listener.intake.set_batch();
+        Ok(())
+    }
+
+    /// Changes how many handlers start in a time, as [`ListenerBuilder::rate`](super::ListenerBuilder::rate) does; `None`
+    /// is no limit. Receives that wait for the rate of before go on at the new one at once, which begins with its burst.
+    ///
+    /// The rate of a queue, for all processes, is that of [`AnyQueue::set_rate`](crate::AnyQueue::set_rate); both hold.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] if the count, the burst or the time of the rate is 0, or too large.
+    pub fn set_rate(&self, rate: Option<Rate>) -> Result<(), InvalidSetting> {
+        self.listener.capacity.set_rate(rate)
+    }
+
+    /// Changes how many messages are received at once, as [`ListenerBuilder::batch`](super::ListenerBuilder::batch) does,
+    /// from the next receive on.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] if the number is 0.
+    pub fn set_batch(&self, messages: usize) -> Result<(), InvalidSetting> {
+        self.listener.capacity.set_batch(messages)?;
+        self.listener.intake.set_batch();
+        Ok(())
+    }
+
+    /// Changes how long dequeue tasks sleep while the queue is empty, as
+    /// [`ListenerBuilder::idle`](super::ListenerBuilder::idle) does. A task that sleeps goes on sleeping for as long as the
+    /// policy of before said, unless it is woken.
+    pub fn set_idle(&self, policy: impl IdlePolicy) {
+        self.listener.intake.set_idle(Arc::new(policy));
+    }
+
     /// Returns the listener's current phase.
     #[must_use]
     pub fn phase(&self) -> ListenerPhase {
@@ -263,10 +329,19 @@ impl Listener {
             circuit: capacity.breaker().map(Breaker::state),
             objective: self.handling.latency().map(|latency| latency.current()),
             transactions: transactions.since(&self.transactions_before),
+            poison_threshold: self.poison_threshold(),
             ..core.counters.snapshot()
         };
         self.intake.fill(&mut info, &*core.context.clock);
         info
+    }
+
+    /// Returns the number of attempts after which a message is poison, if that is known, and the same for all types.
+    fn poison_threshold(&self) -> Option<usize> {
+        let consumers = self.handling.routes().consumers();
+        let mut each = consumers.map(|consumer| known_threshold(&self.core.context, consumer));
+        let first = each.next()??;
+        each.all(|other| other == Some(first)).then_some(first)
     }
 
     /// Returns whether the listener can receive.
@@ -285,7 +360,7 @@ impl Listener {
             parked: info.parked,
             stuck: info.stuck,
             stuck_transactions: core.counters.stuck_transactions.load(Ordering::Relaxed),
-            max_in_flight: self.capacity.max_in_flight(),
+            max_in_flight: self.capacity.most_in_flight(),
             circuit: info.circuit,
             objective: info.objective,
             is_armed: self.intake.is_armed(),

@@ -1,13 +1,14 @@
 //! Running the handler of each message in flight.
 //!
-//! [`Handling`] owns the handler and the tasks that run it. Whoever receives messages [hands them over](Handling::handle); each
-//! has a [`HandlerRun`](run::HandlerRun) of its own from then on, which decides who settles it. [`TaskPool`] decides when the
-//! task of a message starts and ends: an idle one takes another message.
+//! [`Handling`] owns the handler and the tasks that run it. Whoever receives messages [hands them over](Handling::handle);
+//! each has a [`HandlerRun`](run::HandlerRun) of its own from then on, which decides who settles it. [`TaskPool`] decides
+//! when the task of a message starts and ends: an idle one takes another message.
 //!
 //! | file | has authority over |
 //! |---|---|
 //! | `executor` | the message: it is admitted, its handler runs, and it is settled |
 //! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
+//! | `stall` | whether handlers hold up the application's runtime, which is told once |
 //! | `run` | whether task or watchdog settles a message |
 //! | `finish` | how a handler's end settles its message, and whether a failed attempt counts |
 //! | `routes` | which handler a message has, and when a message may be handled whose type has limits |
@@ -19,6 +20,7 @@ mod finish;
 mod prepare;
 mod routes;
 mod run;
+mod stall;
 mod transacting;
 mod watchdog;
 

@@ -50,10 +50,11 @@ pub struct ListenerInfo {
     /// Dequeue tasks started so far.
     pub started_tasks: usize,
     /// The number of messages that may be in flight now: fewer than
-    /// [`max_in_flight`](super::ListenerBuilder::max_in_flight) while the storage throttles.
+    /// [`max_in_flight`](super::ListenerBuilder::max_in_flight) while the storage throttles, or if the queue's
+    /// [metadata](crate::settings::MAX_IN_FLIGHT) or the [scale policy](crate::policy::ScalePolicy::in_flight) says so.
     pub in_flight_limit: usize,
-    /// The mark that [pauses](crate::AnyQueue::pause) the queue for everybody, if it had one when its metadata was last read:
-    /// the listener receives nothing.
+    /// The mark that [pauses](crate::AnyQueue::pause) the queue for everybody, if it had one when its metadata was last
+    /// read: the listener receives nothing.
     pub queue_paused: Option<Paused>,
     /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
     pub circuit: Option<CircuitState>,
@@ -94,6 +95,10 @@ pub struct ListenerInfo {
         serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional::serialize"
     )]
     pub visibility_timeout: Option<Duration>,
+    /// The number of attempts after which a message is moved to the poison queue. `None` for a router whose types have
+    /// different numbers, and until the queue's metadata was read, for a receive: for the first one, or after this service
+    /// has changed the metadata of a queue.
+    pub poison_threshold: Option<usize>,
     /// The approximate number of messages on the queue, invisible ones included, when it was last measured: by
     /// [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself. `None` before the first
     /// measurement.
@@ -174,7 +179,8 @@ impl serde::Serialize for ReceiveError {
 pub struct ObjectiveState {
     /// Whether the objective is broken, as the last event about it said.
     pub is_broken: bool,
-    /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late already.
+    /// The number of messages that were completed or moved to the poison queue, and of those in flight that are late
+    /// already.
     pub messages: usize,
     /// The number of late messages among [`messages`](Self::messages). A message that is moved to the poison queue
     /// counts as late.
@@ -343,8 +349,8 @@ pub struct ListenerHealth {
     pub queue: QueueName,
     /// The listener's phase.
     pub phase: ListenerPhase,
-    /// The mark that [pauses](crate::AnyQueue::pause) the queue for everybody, if it had one when its metadata was last read:
-    /// the listener receives nothing.
+    /// The mark that [pauses](crate::AnyQueue::pause) the queue for everybody, if it had one when its metadata was last
+    /// read: the listener receives nothing.
     pub queue_paused: Option<Paused>,
     /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
     /// first receive ended. The last receive may be long ago although nothing fails: a listener does not receive while
@@ -392,9 +398,9 @@ impl Health {
             && self.renewals.is_none()
     }
 
-    /// Returns whether something is blocked for a reason that only a restart of the process ends for certain: stuck handlers hold
-    /// all the room in flight of a listener, one of them holds a transaction open, or the storage is no longer the
-    /// storage that was [opened](queue_core::Error::needs_restart).
+    /// Returns whether something is blocked for a reason that only a restart of the process ends for certain: stuck
+    /// handlers hold all the room in flight of a listener, one of them holds a transaction open, or the storage is no
+    /// longer the storage that was [opened](queue_core::Error::needs_restart).
     ///
     /// Programs answer liveness probes with `needs_restart`.
     #[must_use]

@@ -20,7 +20,8 @@ pub(super) mod scaler;
 mod standby;
 mod tasks;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use queue_core::clock::Clock;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -51,8 +52,10 @@ pub(super) struct Intake {
     queue_pause: QueuePause,
     queue_rate: QueueRate,
     wakeups: Wakeups,
-    idle: Arc<dyn IdlePolicy>,
+    idle: RwLock<Arc<dyn IdlePolicy>>,
     scale: Arc<dyn ScalePolicy>,
+    /// Whether the scale policy has said how many messages may be in flight.
+    limits_in_flight: AtomicBool,
     workload: Workload,
     /// Held by the task that receives, if messages are handled in the order of their receives.
     in_order: Mutex<()>,
@@ -78,8 +81,9 @@ impl Intake {
             queue_pause: QueuePause::default(),
             queue_rate: QueueRate::default(),
             wakeups,
-            idle,
+            idle: RwLock::new(idle),
             scale,
+            limits_in_flight: AtomicBool::new(false),
             workload: Workload::default(),
             in_order: Mutex::new(()),
         }
@@ -92,6 +96,21 @@ impl Intake {
         } else {
             None
         }
+    }
+
+    /// Whether the scale policy says how many messages may be in flight.
+    fn limits_in_flight(&self) -> bool {
+        self.limits_in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Has notifiers count on as many messages of a receive as it brings now.
+    pub(super) fn set_batch(&self) {
+        self.wakeups.set_batch(self.capacity.batch());
+    }
+
+    /// Replaces the idle policy.
+    pub(super) fn set_idle(&self, policy: Arc<dyn IdlePolicy>) {
+        *self.idle.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
     /// Whether a notifier promises to announce all messages.
@@ -227,7 +246,9 @@ fn idleness(intake: &Intake, count: usize) -> Idle {
 
 /// Asks the idle policy or, if that panics, the default policy.
 fn ask<T>(intake: &Intake, question: impl Fn(&dyn IdlePolicy) -> T) -> T {
-    catch(|| question(&*intake.idle)).unwrap_or_else(|panic| {
+    // The policy is asked without the lock.
+    let idle = Arc::clone(&intake.idle.read().unwrap_or_else(PoisonError::into_inner));
+    catch(|| question(&*idle)).unwrap_or_else(|panic| {
         let (core, queue) = (&intake.core, &intake.core.consumer.queue);
         tracing::error!(%queue, %panic, "the idle policy panicked; using the default");
         core.publish(|| ListenerEventKind::PolicyPanicked { panic });

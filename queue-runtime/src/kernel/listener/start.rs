@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use queue_core::backend::{Groups, NO_GROUPS};
-use queue_core::{Error, InvalidName, MessageType, QueueName};
+use queue_core::{Error, ErrorKind, InvalidName, MessageType, QueueName};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -76,12 +76,6 @@ impl<M> ListenerBuilder<M> {
         let kinds = Kinds::of(consumer.serves.types());
         let serving = self.context.served.serve(&queue, &kinds);
         let serving = serving.map_err(StartErrorKind::KindMismatch)?;
-        let idle = self.idle.unwrap_or_else(|| {
-            Arc::new(match config.idle_cap {
-                Some(cap) => ExponentialIdle::up_to(cap),
-                None => ExponentialIdle::by_default(capabilities.idle_cap),
-            })
-        });
         let scale = self.scale.unwrap_or_else(|| match config.scale {
             Some(rules) => Arc::new(rules),
             None => Arc::new(DepthRules::default()),
@@ -117,6 +111,13 @@ impl<M> ListenerBuilder<M> {
         ));
         let batch = capacity.batch();
         let wakeups = core.context.wakeups(&queue, batch);
+        let idle = self.idle.unwrap_or_else(|| {
+            let cap = core.context.backend.capabilities().idle_cap;
+            Arc::new(match config.idle_cap {
+                Some(cap) => ExponentialIdle::up_to(cap),
+                None => ExponentialIdle::by_default(cap, core.context.relies_on_notifier),
+            })
+        });
         let handling = Handling::new(routes, latency, core.runtime.clone(), batch);
         let handling = Arc::new(handling);
         let intake = Arc::new(Intake::new(
@@ -358,11 +359,9 @@ pub enum StartErrorKind {
         /// The kind of the handler's messages.
         kind: &'static str,
     },
-    /// A handler works [in transactions](crate::in_transaction), and the storage has none, or the handler's connection could not
-    /// be opened.
-    #[error(
-        "the handler of `{kind}` works in transactions, and no connection for them could be opened"
-    )]
+    /// A handler works [in transactions](crate::in_transaction), and the storage has none, or the handler's connection
+    /// could not be opened.
+    #[error("the handler of `{kind}` works in transactions, {}", lacking(error))]
     Transactions {
         /// The kind of the handler's messages.
         kind: &'static str,
@@ -385,6 +384,14 @@ pub enum StartErrorKind {
     /// The current Tokio runtime has no timer.
     #[error("the Tokio runtime has no timer; build it with `enable_all()`")]
     NoTimer,
+}
+
+/// Why a handler has no transactions.
+fn lacking(error: &Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::Unsupported => "which only queues in SQLite or PostgreSQL have",
+        _ => "and no connection for them could be opened",
+    }
 }
 
 queue_core::debug_as_text!(StartErrorKind);

@@ -32,4 +32,4 @@ pub use queue_core::notify::{
 };
 #[cfg(feature = "nats")]
 pub use queue_nats::{NatsError, NatsNotifier};
-pub(crate) use wakeups::{Wakeup, Wakeups};
+pub(crate) use wakeups::{Wakeup, Wakeups, quiet_for};

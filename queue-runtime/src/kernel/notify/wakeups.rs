@@ -13,10 +13,12 @@
 //! receive sees it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::QueueName;
+use queue_core::backend::QueueProperties;
 use queue_core::clock::Clock;
 use queue_core::internal::{LockExt as _, as_u32};
 use queue_core::notify::{Notification, Subscriber, Subscription};
@@ -46,7 +48,7 @@ pub(crate) struct Wakeup {
 struct Inner {
     clock: Arc<dyn Clock>,
     /// The number of messages that the consumer receives at a time.
-    batch: usize,
+    batch: AtomicUsize,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -91,7 +93,7 @@ impl Wakeups {
     ) -> Self {
         let inner = Arc::new(Inner {
             clock,
-            batch: batch.max(1),
+            batch: AtomicUsize::new(batch.max(1)),
             state: Mutex::default(),
             changed: Notify::new(),
         });
@@ -100,6 +102,11 @@ impl Wakeups {
             inner,
             subscriptions,
         }
+    }
+
+    /// Changes how many messages the consumer receives at a time.
+    pub(crate) fn set_batch(&self, batch: usize) {
+        self.inner.batch.store(batch.max(1), Ordering::Relaxed);
     }
 
     /// Returns whether all puts on the queue are announced now, so that nobody needs to poll meanwhile, except
@@ -111,6 +118,11 @@ impl Wakeups {
         self.subscriptions
             .iter()
             .any(|subscription| subscription.is_armed())
+    }
+
+    /// Returns whether messages were announced that are not visible yet.
+    pub(crate) fn expect_more(&self) -> bool {
+        self.inner.state.hold().next_due().is_some()
     }
 
     /// Records that a receive begins after a pause that ended with `woken`. Returns the number of messages announced so
@@ -243,7 +255,7 @@ impl Subscriber for Source {
             inner.changed.notify_waiters();
         }
         if visible && waiting && trusted {
-            inner.batch
+            inner.batch.load(Ordering::Relaxed)
         } else {
             0
         }
@@ -283,6 +295,15 @@ impl State {
     }
 }
 
+/// Returns how long a queue needs no look while all that is put, put back or passed on is announced. `None` if it has
+/// messages, invisible ones included, and the storage does not know when they become visible.
+pub(crate) fn quiet_for(queue: &QueueProperties) -> Option<Duration> {
+    match queue.approximate_count {
+        0 => Some(Duration::MAX),
+        _ => queue.next_visible_in,
+    }
+}
+
 /// Counts a task that waits.
 struct Waiting<'a>(&'a Inner);
 
@@ -301,15 +322,20 @@ impl Drop for Waiting<'_> {
 
 /// The times at which announced messages become visible, on the monotonic clock, with the number of messages.
 ///
-/// A time is rounded up to a multiple of a power of two of about a 64th of the time until then, so that at most some
-/// thousand times are pending, however many messages there are and however far ahead.
+/// While [`EXACT`] times are pending, others are rounded up to a multiple of a power of two of about a 64th of the time
+/// until then, so that at most some thousand times are pending, however many messages there are and however far ahead.
 #[derive(Debug, Default)]
 struct DueTimes(BTreeMap<u64, usize>);
 
 impl DueTimes {
     /// Adds messages that become visible `delay` after `now`.
     fn add(&mut self, now: Duration, delay: Duration, messages: usize) {
-        let due = rounded(millis(now.saturating_add(delay)), millis(delay));
+        let due = millis(now.saturating_add(delay));
+        let due = if self.0.len() < EXACT {
+            due
+        } else {
+            rounded(due, millis(delay))
+        };
         let counted = self.0.entry(due).or_default();
         *counted = counted.saturating_add(messages);
     }
@@ -331,6 +357,9 @@ impl DueTimes {
         self.0.keys().next().copied().map(Duration::from_millis)
     }
 }
+
+/// The number of pending times that are not rounded: so few messages are received one by one anyway.
+const EXACT: usize = 64;
 
 /// Rounds up a time that is `ahead` milliseconds away.
 fn rounded(due: u64, ahead: u64) -> u64 {

@@ -159,8 +159,8 @@ impl ExponentialIdle {
     }
 
     /// Sets the delay, if it is longer than the cap, while a [notifier](crate::notify) announces all that is put, and the
-    /// queue has no messages: once the delay has reached its cap, a poll finds something only after a notification was
-    /// lost.
+    /// queue has no messages, or the storage knows when the next one becomes visible: once the delay has reached its cap, a
+    /// poll finds something only after a notification was lost.
     #[must_use]
     pub fn while_announced(mut self, delay: Duration) -> Self {
         self.announced = delay;
@@ -168,13 +168,11 @@ impl ExponentialIdle {
     }
 
     /// The default policy on a storage with this cap: where a poll costs something, and is not as rare anyway, it is rare
-    /// while a notifier announces all that is put.
-    pub(crate) fn by_default(cap: Duration) -> Self {
-        let announced = if COSTS.contains(&cap) {
-            ANNOUNCED
-        } else {
-            Duration::ZERO
-        };
+    /// while a notifier announces all that is put. It is rare also where a test relies on the notifier: a day of polls
+    /// would be 350,000.
+    pub(crate) fn by_default(cap: Duration, relies_on_notifier: bool) -> Self {
+        let is_rare = COSTS.contains(&cap) || (relies_on_notifier && cap < COSTS.start);
+        let announced = if is_rare { ANNOUNCED } else { Duration::ZERO };
         Self::up_to(cap).while_announced(announced)
     }
 
@@ -216,13 +214,18 @@ mod tests {
             assert_eq!(policy.delay(Idle::new(count, 0.0)), Duration::from_secs(24));
             assert_eq!(policy.delay(Idle::new(count, 1.0)), Duration::from_secs(36));
         }
-        let policy = ExponentialIdle::by_default(Duration::from_secs(1));
-        let announced = |count| policy.delay_if_announced(Idle::new(count, 0.5));
-        assert_eq!(announced(3), policy.delay(Idle::new(3, 0.5)));
-        assert_eq!(announced(20), Duration::from_secs(60));
-        for as_often in [Duration::from_millis(250), Duration::from_secs(30)] {
-            let policy = ExponentialIdle::by_default(as_often);
-            assert_eq!(policy.delay_if_announced(Idle::new(20, 0.5)), as_often);
+        for (cap, relies_on_notifier, rare) in [
+            (250, true, 60_000),
+            (250, false, 250),
+            (1_000, false, 60_000),
+            (30_000, true, 30_000),
+            (30_000, false, 30_000),
+        ] {
+            let policy =
+                ExponentialIdle::by_default(Duration::from_millis(cap), relies_on_notifier);
+            let announced = |count| policy.delay_if_announced(Idle::new(count, 0.5));
+            assert_eq!(announced(3), policy.delay(Idle::new(3, 0.5)));
+            assert_eq!(announced(20), Duration::from_millis(rare), "{cap}");
         }
         let policy = ExponentialIdle::up_to(Duration::MAX);
         assert_eq!(policy.delay(Idle::new(usize::MAX, 1.0)), Duration::MAX);

@@ -151,12 +151,12 @@ impl Load {
     }
 }
 
-/// A policy for the number of dequeue tasks of a listener.
+/// A policy for the number of dequeue tasks of a listener, and for how many messages it may have in flight.
 ///
-/// A task receives up to a [batch](Load::batch) at once, and receives again while there is room: how many handlers run
-/// at a time depends on [`Load::max_in_flight`] not on the number of tasks. The policy is asked when work turns up
-/// after idleness, and then periodically while there is load, each time with the queue's current depth. The policy is
-/// not asked while the depth cannot be read. Tasks that find the queue empty end by themselves, see
+/// A task receives up to a [batch](Load::batch) at once, and receives again while there is room: how many handlers run at a
+/// time depends on the messages [in flight](Self::in_flight), not on the number of tasks. The policy is asked when work
+/// turns up after idleness, and then periodically while there is load, each time with the queue's current depth. The policy
+/// is not asked while the depth cannot be read. Tasks that find the queue empty end by themselves, see
 /// [`IdlePolicy::ends`](super::IdlePolicy::ends).
 ///
 /// Set the policy with [`ListenerBuilder::scale`](crate::ListenerBuilder::scale). The default is
@@ -187,9 +187,19 @@ pub trait ScalePolicy: fmt::Debug + Send + Sync + 'static {
     /// the policy panics, the listener publishes [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and keeps
     /// the number of tasks.
     fn tasks(&self, load: &Load) -> usize;
+
+    /// Returns how many messages may be in flight, which bounds how many handlers run at a time; `None`, the default, for
+    /// as many as [`Load::max_in_flight`] says, which is never exceeded. Asked with `tasks`, and once before the first
+    /// receive, with an empty queue; a policy that returns `None` then is not asked again while the number of tasks is
+    /// fixed. If the policy panics, the listener publishes [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked),
+    /// and the number stays.
+    fn in_flight(&self, load: &Load) -> Option<usize> {
+        let _ = load;
+        None
+    }
 }
 
-/// A number of tasks for each depth of the queue: the default [`ScalePolicy`].
+/// A number of tasks, or of [handlers](Self::of_handlers), for each depth of the queue: the default [`ScalePolicy`].
 ///
 /// The default rules are 10 tasks below a depth of 100, 50 below 1,000, and 100 above. There are never more tasks than
 /// messages in the [backlog](Load::backlog), and while the storage throttles none is added.
@@ -209,6 +219,7 @@ pub trait ScalePolicy: fmt::Debug + Send + Sync + 'static {
 pub struct DepthRules {
     steps: Vec<DepthStep>,
     above: usize,
+    of_handlers: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,7 +239,38 @@ impl DepthRules {
         Self {
             steps: steps.collect(),
             above,
+            of_handlers: false,
         }
+    }
+
+    /// Has the rules say how many messages may be in flight, and so how many handlers run at a time. There are as many
+    /// tasks as it takes to receive them. In a configuration, that is `of_handlers = true`; the numbers are called `tasks`
+    /// there, too.
+    ///
+    /// With the default rules, a listener has 10 messages in flight while there are fewer than 100 on the queue, then 50,
+    /// and 100 from 1,000 on, if [`max_in_flight`](crate::ListenerBuilder::max_in_flight) allows them.
+    ///
+    /// ```
+    /// use queue_runtime::policy::{DepthRules, Load, ScalePolicy, ScaleReason};
+    ///
+    /// let rules = DepthRules::default().of_handlers();
+    /// let mut load = Load::new(ScaleReason::UnderLoad, 1..=16, 1);
+    /// (load.depth, load.batch) = (500, 32);
+    /// assert_eq!(rules.in_flight(&load), Some(50));
+    /// assert_eq!(rules.tasks(&load), 2);
+    /// ```
+    #[must_use]
+    pub fn of_handlers(mut self) -> Self {
+        self.of_handlers = true;
+        self
+    }
+
+    /// Returns the number for a depth. Steps from a configuration may be in any order.
+    fn at(&self, depth: usize) -> usize {
+        let reached = self.steps.iter().filter(|step| depth < step.below);
+        reached
+            .min_by_key(|step| step.below)
+            .map_or(self.above, |step| step.tasks)
     }
 }
 
@@ -240,12 +282,15 @@ impl Default for DepthRules {
 
 impl ScalePolicy for DepthRules {
     fn tasks(&self, load: &Load) -> usize {
-        // Steps from a configuration may be in any order.
-        let reached = self.steps.iter().filter(|step| load.depth < step.below);
-        let tasks = reached
-            .min_by_key(|step| step.below)
-            .map_or(self.above, |step| step.tasks);
+        let mut tasks = self.at(load.depth);
+        if self.of_handlers {
+            tasks = tasks.min(load.max_in_flight).div_ceil(load.batch.max(1));
+        }
         within_backlog(tasks, load)
+    }
+
+    fn in_flight(&self, load: &Load) -> Option<usize> {
+        self.of_handlers.then(|| self.at(load.depth))
     }
 }
 
@@ -278,7 +323,7 @@ fn within_backlog(tasks: usize, load: &Load) -> usize {
 #[serde(tag = "policy", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ScaleRules {
-    /// A number of tasks for each depth.
+    /// A number of tasks or handlers for each depth.
     Depth(DepthRules),
 }
 
@@ -286,6 +331,12 @@ impl ScalePolicy for ScaleRules {
     fn tasks(&self, load: &Load) -> usize {
         match self {
             Self::Depth(rules) => rules.tasks(load),
+        }
+    }
+
+    fn in_flight(&self, load: &Load) -> Option<usize> {
+        match self {
+            Self::Depth(rules) => rules.in_flight(load),
         }
     }
 }

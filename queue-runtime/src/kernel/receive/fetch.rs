@@ -212,6 +212,13 @@ fn known(context: &Context, consumer: &Consumer) -> Option<Settings> {
     context.settings.known(queue, declared(consumer), config)
 }
 
+/// Returns after how many attempts a message of a consumer of one type is poison, if the metadata of its queue was read
+/// before.
+pub(crate) fn known_threshold(context: &Context, consumer: &Consumer) -> Option<usize> {
+    let declared = consumer.serves.types().first()?.poison_threshold();
+    Some(known(context, consumer)?.threshold(declared))
+}
+
 fn declared(consumer: &Consumer) -> Option<Duration> {
     consumer.serves.visibility_timeout()
 }

@@ -53,7 +53,7 @@ pub(crate) use consumer::{
 };
 pub(crate) use data::{expanded_size, fetch_data, lacks_data};
 pub use delivery::{CompleteAllError, Delivery, SettleError};
-pub(crate) use fetch::{fetch, open, refresh};
+pub(crate) use fetch::{fetch, known_threshold, open, refresh};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use handler::HandlerFuture;
 pub use handler::{Blocking, Handler, HandlerWith, blocking};

@@ -1,5 +1,5 @@
-//! Backends over accounts of our own server that throttle. Time is virtual, and stands still while a request is under way, so that
-//! the slowest machine sends as many requests a second as any other.
+//! Backends over accounts of our own server that throttle. Time is virtual, and stands still while a request is under way,
+//! so that the slowest machine sends as many requests a second as any other.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ macro_rules! stand_still {
         #[warn(clippy::missing_trait_methods, reason = "a default would hide the engine's own")]
         impl Backend for Still {
             forward_backend!(self => self.0; capabilities queue_uri sharded notifier results payload_store
-                transactions attachment);
+                transactions introduce attachment);
 
             $(async fn $method(&self, $($argument: $type),*) -> $output {
                 let _still = still();

@@ -39,7 +39,8 @@ planted! {
         a_message_that_waits_lets_others_of_its_group_pass a_lease_that_ends_makes_room the_number_changes_at_any_time
         order_and_turns_do_not_change_while_there_are_groups what_is_no_limit_is_refused
         a_backlog_in_turns_is_received_within_its_limits;
-    DropsTracking => a_tracked_message_is_found_in_any_state what_is_located_can_be_deleted_and_is_gone_then
+    DropsTracking => a_tracked_message_is_found_in_any_state a_tracked_message_tells_who_holds_it_and_since_when
+        what_is_located_can_be_deleted_and_is_gone_then
         all_copies_are_found_up_to_the_maximum
         a_tracked_message_behind_others_of_its_group_is_found;
     LocatesOnce => all_copies_are_found_up_to_the_maximum;

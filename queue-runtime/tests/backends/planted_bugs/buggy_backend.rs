@@ -202,7 +202,7 @@ impl Buggy {
 )]
 #[async_trait]
 impl Backend for Buggy {
-    forward_backend!(self => self.inner; sharded notifier results payload_store transactions create_queue
+    forward_backend!(self => self.inner; sharded notifier results payload_store transactions introduce create_queue
         attachment);
 
     fn queue_uri(&self, queue: &QueueName) -> String {

@@ -2,4 +2,5 @@
 
 mod fixture;
 mod gone_runtimes;
+mod stalls;
 mod stuck;

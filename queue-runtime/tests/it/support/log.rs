@@ -24,6 +24,14 @@ impl Log {
         (log, guard)
     }
 
+    /// Keeps the warnings and errors of all threads of a process, whose only test the calling one is.
+    pub(crate) fn of_process() -> Self {
+        let log = Self(Arc::default(), Level::WARN);
+        let set = tracing::subscriber::set_global_default(log.clone());
+        set.expect("the only one");
+        log
+    }
+
     pub(crate) fn count(&self, text: &str) -> usize {
         let lines = self.0.lock().expect("no panic");
         lines.iter().filter(|line| line.contains(text)).count()

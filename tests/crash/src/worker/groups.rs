@@ -4,10 +4,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use queue_runtime::{Disposition, Received, RetryPolicy};
+use queue_runtime::{Disposition, Received};
 
 use super::Desk;
-use super::listen::GRACE;
 use crate::groups::Step;
 use crate::ledger::moment;
 
@@ -39,13 +38,5 @@ pub(super) async fn run(desk: &Arc<Desk>, log: &Path) {
             }
         }
     };
-    let listener = desk.service.listener(handler);
-    let listener = listener
-        .max_in_flight(8)
-        .retry(RetryPolicy::fixed(Duration::from_millis(20)))
-        .poison_threshold(1_000)
-        .start()
-        .expect("the settings are valid");
-    desk.stopping().await;
-    listener.shutdown(GRACE).await;
+    desk.listen(handler).await;
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_runtime::{
-    Batch, Disposition, Failure, ListenerEventKind, ListenerHandle, MessageId, Queue, Received,
-    RetryPolicy, batch,
+    Batch, Disposition, Failure, Handler, ListenerEventKind, ListenerHandle, Message, MessageId,
+    Queue, Received, RetryPolicy, batch,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
@@ -65,6 +65,21 @@ pub(super) enum Style {
     Alone,
     /// Messages of one key one at a time, if the listener knows the keys.
     Keys { are_known: bool },
+}
+
+impl Desk {
+    /// Runs a listener whose messages are retried soon, and seldom become poison, until the end of the input.
+    pub(super) async fn listen<M: Message>(&self, handler: impl Handler<M>) {
+        let listener = self.service.listener(handler);
+        let listener = listener
+            .max_in_flight(8)
+            .retry(RetryPolicy::fixed(Duration::from_millis(20)))
+            .poison_threshold(1_000)
+            .start()
+            .expect("the settings are valid");
+        self.stopping().await;
+        listener.shutdown(GRACE).await;
+    }
 }
 
 /// Runs listeners for orders and receipts, shuts them down at the end of the input, and reports what they have used.

@@ -31,6 +31,7 @@ mod answer;
 mod ask;
 #[cfg(target_os = "linux")]
 mod bulk;
+mod cancels;
 mod consume;
 #[cfg(target_os = "linux")]
 mod drain;
@@ -209,6 +210,7 @@ pub async fn run(arguments: Arguments) {
             listen::run(desk, Style::Keys { are_known }).await;
         }
         Role::Groups => groups::run(&desk, &arguments.ledger.with_extension("runs")).await,
+        Role::Cancels => cancels::run(&desk, &arguments.ledger.with_extension("runs")).await,
         Role::Unpack => listen::run(desk, Style::Packs).await,
         Role::UnpackAlone => listen::run(desk, Style::Alone).await,
         Role::Serve => serve::run(desk).await,

@@ -24,6 +24,8 @@ pub enum Role {
     Keys,
     /// Handles messages of groups.
     Groups,
+    /// Handles messages that are cancelled meanwhile.
+    Cancels,
     /// Handles orders and receipts with `accept`.
     Accept,
     /// Handles orders and receipts with `accept_many`.
@@ -104,6 +106,7 @@ impl fmt::Display for Role {
             Self::Batch => f.write_str("batch"),
             Self::Keys => f.write_str("keys"),
             Self::Groups => f.write_str("groups"),
+            Self::Cancels => f.write_str("cancels"),
             Self::Redrive => f.write_str("redrive"),
             Self::Ask(seconds) => write!(f, "ask-{seconds}"),
             Self::Answer => f.write_str("answer"),
@@ -158,6 +161,7 @@ impl FromStr for Role {
             Self::Batch,
             Self::Keys,
             Self::Groups,
+            Self::Cancels,
             Self::Redrive,
             Self::Answer,
             Self::CrashOrder,

@@ -6,6 +6,7 @@
 mod accounts;
 mod adoptions;
 mod cancellation;
+mod cancels;
 mod groups;
 mod growth;
 mod kills;

@@ -10,8 +10,9 @@ use crate::session::Session;
 
 /// Show or change the metadata of a queue.
 ///
-/// `poisonthreshold` (attempts) and `defaulttimeout` (a duration, or seconds) are settings for all consumers of the queue that have
-/// no such setting of their own. A change reaches consumers within a minute.
+/// `poisonthreshold` (attempts) and `defaulttimeout` (a duration, or seconds) are settings for all consumers of the queue
+/// that have no such setting of their own. `maxinflight` bounds how many messages each listener has in flight. A change
+/// reaches consumers within a minute.
 #[derive(Debug, Args)]
 pub(crate) struct Metadata {
     queue: String,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use queue_runtime::MessageId;
+use queue_runtime::envelope::ClientId;
 use queue_runtime::internal::parse_duration;
 use queue_runtime::service::{Cancelled, HowEnded, Rescheduled, Status};
 use serde_json::{Value, json};
@@ -29,8 +30,8 @@ pub(crate) struct Cancel {
     id: MessageId,
 }
 
-/// Change when a message can be received that nobody has received, whatever queue it is on, if its type is `tracked`. Not on
-/// Azure.
+/// Change when a message can be received that nobody has received, whatever queue it is on, if its type is `tracked`. Not
+/// on Azure.
 #[derive(Debug, Args)]
 pub(crate) struct Reschedule {
     /// The message id.
@@ -53,19 +54,42 @@ pub(crate) async fn run(of: &StatusOf, session: &Session) -> Result<()> {
                 record["error"] = Value::Null;
             }
         }
+        if output.hides_payloads
+            && let Some(checkpoint) = status.get_mut("checkpoint")
+        {
+            *checkpoint = Value::Null;
+        }
         return output.json(&status);
     }
     output.line(match &status {
         Status::Waiting { queue, .. } => format!("waiting on `{queue}`"),
         Status::Delayed { queue, until, .. } => format!("delayed on `{queue}` until {until}"),
         Status::Behind { queue, .. } => format!("behind others of its group on `{queue}`"),
-        Status::Hidden {
+        Status::Held {
+            queue,
+            since,
+            client_id,
+            until,
+            receives,
+            checkpoint,
+            ..
+        } => {
+            let checkpoint = shown(checkpoint.as_ref(), output.hides_payloads);
+            let client = client_id.as_ref().map(ClientId::as_str);
+            let client = client.map_or("an unknown client".to_owned(), escape);
+            format!(
+                "held by {client} since {since}, on `{queue}`; its lease ends at {until} unless it is renewed; receives: {receives}{checkpoint}"
+            )
+        }
+        Status::PutBack {
             queue,
             until,
             receives,
+            checkpoint,
             ..
         } => format!(
-            "held by a consumer, or put back, on `{queue}` until {until}; receives: {receives}"
+            "put back on `{queue}` until {until}; receives: {receives}{}",
+            shown(checkpoint.as_ref(), output.hides_payloads)
         ),
         Status::Poison { queue, record, .. } => {
             let error = record.error.as_deref().filter(|_| !output.hides_payloads);
@@ -84,6 +108,14 @@ pub(crate) async fn run(of: &StatusOf, session: &Session) -> Result<()> {
         },
         Status::Cancelled => "cancelled within the last 7 days".to_owned(),
         _ => "gone: completed, deleted, expired, not submitted, or not tracked".to_owned(),
+    })
+}
+
+/// What a line says of a checkpoint.
+fn shown(checkpoint: Option<&Value>, is_hidden: bool) -> String {
+    let checkpoint = checkpoint.filter(|_| !is_hidden);
+    checkpoint.map_or_else(String::new, |value| {
+        format!("; checkpoint: {}", escape(&value.to_string()))
     })
 }
 

@@ -29,7 +29,21 @@ async fn a_message_is_found_by_its_id_alone_and_taken_back() {
     let status = &storage.json(&["status", id])[0];
     assert_eq!(
         (&status["status"], &status["queue"]),
-        (&"hidden".into(), &"reports".into())
+        (&"held".into(), &"reports".into())
+    );
+    assert_eq!(status["client_id"], service.client_id().as_str());
+    held.checkpoint(&"page 7 \u{7}".to_owned())
+        .await
+        .expect("written");
+    let status = storage.out(&["status", id]);
+    assert!(
+        status.starts_with("held by ") && status.contains("checkpoint: \"page 7 "),
+        "{status}"
+    );
+    let hidden = storage.out(&["--hide-payloads", "status", id]);
+    assert!(
+        hidden.starts_with("held by ") && !hidden.contains("page 7"),
+        "{hidden}"
     );
     held.reject("broken \u{7}").await.expect("rejected");
     let status = storage.out(&["status", id]);

@@ -65,7 +65,7 @@ pub(super) fn copy_tracked(source: &Connection, target: &Connection) -> Result<(
         return Ok(());
     }
     let mut insert = target.prepare(
-        "INSERT OR IGNORE INTO queue_tracked SELECT seq, ?2, visible_at FROM queue_schedule WHERE seq = ?1",
+        "INSERT OR IGNORE INTO queue_tracked (seq, id, visible_at) SELECT seq, ?2, visible_at FROM queue_schedule WHERE seq = ?1",
     )?;
     Rows::of(source, "queue_tracked", "seq", "seq, id")?.each(|row| {
         insert.execute(params![row.get::<_, i64>(0)?, row.get::<_, String>(1)?])?;

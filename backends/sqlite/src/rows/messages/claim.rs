@@ -71,7 +71,7 @@ impl Messages<'_> {
                         Some(expires_at) if grouped.is_some() => until.min(expires_at),
                         _ => until,
                     };
-                    self.lease(queue, &mut message, until)?;
+                    self.lease(queue, &mut message, until, now)?;
                     if grouped.is_some_and(|grouped| grouped.turn.is_some()) {
                         self.groups.receive(seq, now)?;
                         all = false;
@@ -138,7 +138,7 @@ impl Messages<'_> {
     }
 
     /// Puts a received message back into the schedule, hidden until `until`.
-    fn lease(&mut self, queue: i64, message: &mut Stored, until: i64) -> Result<()> {
+    fn lease(&mut self, queue: i64, message: &mut Stored, until: i64, now: i64) -> Result<()> {
         message.dequeue_count = message.dequeue_count.saturating_add(1);
         message.placed.visible_at = until;
         message.placed.nonce = rand::random();
@@ -152,7 +152,7 @@ impl Messages<'_> {
             placed.expires_at
         ])?;
         if may_be_tracked(placed.salt) {
-            self.tracked.see(placed.seq, until)?;
+            self.tracked.hold(placed.seq, until, now)?;
         }
         Ok(())
     }

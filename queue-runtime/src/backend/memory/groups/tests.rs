@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_core::QueueName;
 use queue_core::backend::{
-    GROUP_LIMIT, GroupLimit, Metadata, NewMessage, PopReceipt, PutBackPlace, StorageId,
+    GROUP_LIMIT, GroupLimit, Introduced, Metadata, NewMessage, PopReceipt, PutBackPlace, StorageId,
 };
 use queue_core::store_clock::BEHIND;
 
@@ -158,7 +158,7 @@ impl World {
         let lease = Duration::from_micros(LEASE.unsigned_abs());
         let received = self
             .storage
-            .receive(&QUEUE, 1, lease, self.now)
+            .receive(&QUEUE, 1, lease, self.now, &Introduced::default())
             .expect("received");
         let Some(message) = received.into_iter().next() else {
             return;

@@ -2,11 +2,13 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `container` | a container beside the queues, as an object store |
 //! | `protocol` | the transitions, without I/O |
 //! | `objects` | names and contents of the objects |
 //! | `sweeping` | removing objects that are no longer needed |
 //! | `tests::model` | every interleaving of two owners |
 
+mod container;
 mod objects;
 mod protocol;
 mod sweeping;
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use container::Container;
 use futures_util::TryStreamExt as _;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -33,6 +36,7 @@ use queue_core::idempotency::{
     Claim, ClaimOutcome, ClaimStatus, Owner, ResultStore, Swept, WorkKey,
 };
 use queue_core::internal::{LockExt, debug_fields};
+use queue_core::payload_store::PayloadStore;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Result, RetryAdvice};
 
 use crate::extensions::objects::{Folder, whole};
@@ -142,6 +146,14 @@ impl ObjectResults {
     /// If the folder can neither be opened nor created, or holds a damaged store.
     pub fn create_in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
         Folder::create(folder.as_ref()).map(Self::of_folder)
+    }
+
+    /// Creates a store of the objects of a payload store, which nothing else should use. The place for objects is
+    /// [prepared](PayloadStore::prepare) before the first result. `ServiceBuilder::results_in` does so with a container
+    /// beside the queues.
+    #[must_use]
+    pub fn in_container(container: Arc<dyn PayloadStore>) -> Self {
+        Self::new(Arc::new(Container::new(container)), Path::default())
     }
 
     fn of_folder((folder, files): (Folder, LocalFileSystem)) -> Self {

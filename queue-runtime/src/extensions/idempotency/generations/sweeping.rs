@@ -26,8 +26,8 @@ const KEEP_WITHOUT_RESULT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const MAX_KEYS: usize = 1000;
 /// The most results that one sweep reads to learn how long they are kept.
 const MAX_READ: u64 = 2000;
-/// The object whose modification is the store's current time.
-const NOW: &str = "now";
+/// The folder and the object whose modification is the store's current time. No key has a folder of this name.
+const NOW: [&str; 2] = ["sweep", "now"];
 
 /// Removes objects that are no longer needed.
 pub(super) async fn sweep(
@@ -53,7 +53,9 @@ pub(super) async fn sweep_at(
     prefix: &Path,
     later: Duration,
 ) -> Result<Swept> {
-    let marker = prefix.clone().join(NOW);
+    let marker = NOW
+        .iter()
+        .fold(prefix.clone(), |path, part| path.join(*part));
     objects
         .put(&marker, Bytes::new().into())
         .await

@@ -9,7 +9,7 @@ use queue_core::{
     ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RetryAdvice, Timestamp,
 };
 
-use super::super::tracking::cancelled_at;
+use super::super::cancelled;
 use super::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 use crate::kernel::attachment::moved;
@@ -34,8 +34,6 @@ pub(super) struct Candidate {
     body: Body,
     /// The body as it is stored, unless it is damaged.
     stored: Option<Bytes>,
-    /// When the message was put on the poison queue, by the storage's clock.
-    inserted_at: Timestamp,
     /// When the lease of a received message ends, on the monotonic clock.
     pub(super) leased_until: Duration,
 }
@@ -82,7 +80,6 @@ impl<'r> RedrivePass<'r> {
         id: StorageId,
         receipt: PopReceipt,
         (body, damage): (Bytes, Option<&str>),
-        inserted_at: Timestamp,
     ) -> Candidate {
         let limit = self.redrive.context.backend.capabilities().max_moved_body;
         Candidate {
@@ -90,7 +87,6 @@ impl<'r> RedrivePass<'r> {
             stored: damage.is_none().then_some(body),
             id,
             receipt,
-            inserted_at,
             leased_until: Duration::MAX,
         }
     }
@@ -113,19 +109,17 @@ impl<'r> RedrivePass<'r> {
         Ok(None)
     }
 
-    /// Whether the message is a copy of one that was cancelled. One that became poison later was submitted again: a cancel
-    /// removes all copies but those on poison queues.
+    /// Whether the message is a copy of one that was cancelled.
     async fn is_cancelled(&self, item: &Candidate) -> Result<bool, RedriveError> {
         let stored = item
             .stored
             .as_ref()
             .filter(|_| !self.redrive.moves_cancelled);
-        let Some(id) = stored.and_then(Body::tracked) else {
+        let (Some(id), Some(record)) = (stored.and_then(Body::tracked), item.body.poison()) else {
             return Ok(false);
         };
-        let asked = cancelled_at(&self.redrive.context, &id).await;
-        let cancelled_at = asked.map_err(|error| self.stopped(error, 0))?;
-        Ok(cancelled_at.is_some_and(|cancelled_at| item.inserted_at <= cancelled_at))
+        let asked = cancelled::is(&self.redrive.context, &id, record.first).await;
+        asked.map_err(|error| self.stopped(error, 0))
     }
 
     fn put(&self, item: &Candidate, now: Timestamp) -> Result<Put, RedriveOutcome> {
@@ -448,7 +442,7 @@ pub(super) async fn browse(pass: &mut RedrivePass<'_>) -> Result<(), RedriveErro
             }
             unseen -= 1;
             let body = (message.body, message.damage.as_deref());
-            let item = pass.item(message.id, message.receipt, body, message.inserted_at);
+            let item = pass.item(message.id, message.receipt, body);
             if message.state != MessageState::Visible {
                 pass.report(&item, &RedriveOutcome::Hidden);
                 continue;

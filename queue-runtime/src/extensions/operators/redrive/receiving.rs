@@ -64,7 +64,7 @@ pub(super) async fn run(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError> 
                 message.id.clone(),
                 (message.body, message.damage.as_deref()),
             );
-            let mut item = pass.item(message.id, message.receipt, body, message.inserted_at);
+            let mut item = pass.item(message.id, message.receipt, body);
             item.leased_until = leased_until;
             if let Some(planned) = pass.plan(item, now).await? {
                 pass.wait().await;
@@ -105,7 +105,7 @@ pub(super) async fn peek(pass: &mut RedrivePass<'_>) -> Result<(), RedriveError>
             PopReceipt::new(""),
             (message.body, message.damage.as_deref()),
         );
-        let item = pass.item(message.id, none, body, message.inserted_at);
+        let item = pass.item(message.id, none, body);
         let planned = pass.plan(item, message.inserted_at).await?;
         pass.move_all(Vec::from_iter(planned)).await?;
     }

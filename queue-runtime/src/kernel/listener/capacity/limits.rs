@@ -33,6 +33,11 @@ impl Limit {
         *self.limit.hold()
     }
 
+    /// Returns whether more is held than the limit allows, because it was lowered.
+    pub(super) fn is_overdrawn(&self) -> bool {
+        self.debt.load(Ordering::Acquire) > 0
+    }
+
     /// Sets the limit to what `new` returns. Calls do not overlap, so the last one to read its inputs wins.
     pub(super) fn set(&self, new: impl FnOnce() -> usize) {
         let mut limit = self.limit.hold();
@@ -71,7 +76,7 @@ impl Limit {
     /// Releases permits.
     pub(super) fn release(&self, permits: usize) {
         let mut released = permits;
-        if self.debt.load(Ordering::Acquire) > 0 {
+        if self.is_overdrawn() {
             let pay = |debt: usize| Some(debt.saturating_sub(permits));
             let paid = self
                 .debt

@@ -261,6 +261,11 @@ impl HandlerRun {
         }
     }
 
+    /// Returns whether the handler's code is running on a thread.
+    pub(super) fn is_polled(&self) -> bool {
+        self.progress.load(Ordering::Relaxed) == POLLING
+    }
+
     /// Returns whether the watchdog took the message over while the handler's code was running.
     pub(super) fn is_stuck(&self) -> bool {
         self.progress.load(Ordering::Acquire) == STUCK

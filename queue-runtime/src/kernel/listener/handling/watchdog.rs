@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::finish::finish_in_background;
 use super::run::{HandlerEnd, HandlerRun, HandlerState, Handlers, Watched};
+use super::stall::Stall;
 use crate::kernel::lease::Cause;
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::event::ListenerEventKind;
@@ -35,8 +36,11 @@ pub(super) async fn run(core: &Core, handlers: &Handlers, end_tasks: impl Fn()) 
         }
     };
     let watching = async {
+        let mut stall = Stall::default();
         loop {
-            for watched in watchlist.due(&**clock).await {
+            let own = &mut stall;
+            let beside = || async move { own.watch(core, handlers).await };
+            for watched in watchlist.due_beside(&**clock, beside).await {
                 check(watched);
             }
         }

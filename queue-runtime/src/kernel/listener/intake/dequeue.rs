@@ -138,7 +138,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
             opened = pauses::opened(intake, has_found || woken.is_some()) => opened,
         };
-        if matches!(opened, Ok(false)) {
+        if matches!(opened, Ok(false)) || granted.is_ok() && is_overdrawn(intake) {
             continue;
         }
         let turn = match core.context.settings.rate(&core.consumer.queue) {
@@ -233,6 +233,15 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
     }
 }
 
+/// Returns whether more is in flight, or acquired, than may be by now: the metadata of the queue may say so since then.
+fn is_overdrawn(intake: &Intake) -> bool {
+    let core = &intake.core;
+    if let Some(most) = core.context.settings.max_in_flight(&core.consumer.queue) {
+        intake.capacity.set_by_queue(Some(most));
+    }
+    intake.capacity.is_overdrawn()
+}
+
 /// Sleeps, and returns early with true if the listener stops.
 async fn stopped_within(core: &Core, pause: Duration) -> bool {
     tokio::select! {
@@ -284,17 +293,36 @@ async fn idle(intake: &Intake, presence: &mut Presence, streak: &mut Streak) -> 
         && streak.empty >= streak.check_depth_at
     {
         let unsettled = core.counters.unsettled();
-        if streak.is_known_empty(intake) || standby::is_safe(intake).await {
-            streak.known_empty = Some(unsettled);
-            pause = announced;
+        // Where a look is all that ends a pause, it must not outlast the lease or the delay of a message that this listener
+        // knows of, nor a lease that another consumer takes meanwhile.
+        let relies = core.context.relies_on_notifier;
+        let is_known = streak.is_known_empty(intake) && !(relies && expects(intake));
+        let announced = match core.counters.visibility() {
+            Some(visibility) if relies => announced.min(visibility),
+            _ => announced,
+        };
+        let quiet = if is_known {
+            Some(Duration::MAX)
         } else {
-            streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY);
+            standby::quiet_for(intake).await
+        };
+        if quiet == Some(Duration::MAX) {
+            streak.known_empty = Some(unsettled);
+        }
+        match quiet.filter(|quiet| !quiet.is_zero()) {
+            Some(quiet) => pause = announced.min(quiet.max(SHORTEST_IDLE)),
+            None => streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY),
         }
     }
     // The leases of other consumers end within that time, if they do.
     let has_others = std::mem::take(&mut streak.has_others);
     let their_leases = core.counters.visibility().filter(|_| has_others);
     Next::Sleep(their_leases.map_or(pause, |visibility| pause.min(visibility)))
+}
+
+/// Returns whether the listener knows of messages that become visible, or may do so.
+fn expects(intake: &Intake) -> bool {
+    intake.core.counters.in_flight() > 0 || intake.wakeups.expect_more()
 }
 
 fn idle_pause(intake: &Intake, idle: Idle) -> Duration {
@@ -355,6 +383,7 @@ async fn receive(
         .map_or(max, |tokens| max.min(tokens.count()));
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
         core.counters.receives_for(settings.visibility);
+        intake.capacity.set_by_queue(settings.max_in_flight);
         settings.visibility
     })
     .await;
@@ -371,7 +400,8 @@ async fn receive(
         is_full: fetched.len() >= max,
     };
     // With room for more, there was no more to receive, and other tasks would find nothing.
-    let asks = found.is_full && !grant.is_rated() && tokens.is_none();
+    let matters = intake.limits_in_flight() || !grant.is_rated() && tokens.is_none();
+    let asks = found.is_full && matters;
     if let Some(tokens) = &mut tokens {
         tokens.spend(found.messages);
     }

@@ -1,9 +1,10 @@
-//! The scaler: starts the dequeue tasks, and asks the scale policy how many there should be: when work turns up after
-//! idleness, and then once in each interval while there is load. Without load the scaler waits for the next message, at
-//! no cost.
+//! The scaler: starts the dequeue tasks, and asks the scale policy how many there should be, and how many messages in
+//! flight: when work turns up after idleness, and then once in each interval while there is load. Without load the scaler
+//! waits for the next message, at no cost.
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::RetryAdvice;
@@ -13,7 +14,7 @@ use super::tasks::TaskCounts;
 use super::{Intake, Presence, dequeue, report_scaled};
 use crate::kernel::listener::event::ListenerEventKind;
 use crate::kernel::listener::phase::ListenerPhase;
-use crate::kernel::panic::{catch, catch_async};
+use crate::kernel::panic::{CaughtPanic, catch, catch_async};
 use crate::kernel::policy::{Load, ScaleReason, TaskRange, jitter, outage_pause, spread};
 use crate::kernel::processor::Processor;
 
@@ -22,8 +23,13 @@ use crate::kernel::processor::Processor;
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts the dequeue tasks of a listener, and what changes their number.
+/// Starts the dequeue tasks of a listener, and what changes their number and that of the messages in flight.
 pub(crate) fn start(intake: &Arc<Intake>) {
+    limit_in_flight(intake, &of_nothing(intake));
+    start_tasks(intake);
+}
+
+fn start_tasks(intake: &Arc<Intake>) {
     set_wanted(intake, |tasks| tasks.wanted);
     if has_questions(intake) && intake.workload.start_scaler() {
         spawn(intake, run(Arc::clone(intake)));
@@ -33,7 +39,7 @@ pub(crate) fn start(intake: &Arc<Intake>) {
 /// Changes the number of dequeue tasks to a range. Surplus tasks end before their next receive.
 pub(crate) fn scale(intake: &Arc<Intake>, range: TaskRange) {
     intake.tasks.set_range(range);
-    start(intake);
+    start_tasks(intake);
 }
 
 /// Has as many tasks run as `wanted` returns, within the range.
@@ -53,7 +59,7 @@ fn spawn(intake: &Intake, task: impl Future<Output = ()> + Send + 'static) {
 
 /// Returns whether the scale policy has a choice.
 fn has_questions(intake: &Intake) -> bool {
-    intake.tasks.counts().range.is_elastic()
+    intake.tasks.counts().range.is_elastic() || intake.limits_in_flight()
 }
 
 async fn run(intake: Arc<Intake>) {
@@ -92,6 +98,8 @@ async fn ask_under_load(intake: &Arc<Intake>) -> Infallible {
             core.context.clock.sleep(pause).await;
             let idle = core.counters.in_flight() == 0 && !intake.workload.has_received();
             if idle {
+                // The next messages are no longer those that the policy was asked about.
+                limit_in_flight(intake, &of_nothing(intake));
                 break;
             }
             reason = ScaleReason::UnderLoad;
@@ -119,30 +127,58 @@ async fn ask(intake: &Arc<Intake>, reason: ScaleReason, processor: &mut Processo
     let items = core.context.parts.per_message(queue);
     let depth = (depth as f64 * items).round() as usize;
     let load = load(intake, reason, depth, processor.load());
+    limit_in_flight(intake, &load);
     match catch(|| intake.scale.tasks(&load)) {
         Ok(wanted) => set_wanted(intake, |tasks| match tasks.active {
             // The task that stands by decides.
             0 => 0,
             _ => wanted.max(1),
         }),
-        Err(panic) => {
-            tracing::error!(%queue, %panic, "the scale policy panicked; keeping the number of dequeue tasks");
-            core.publish(|| ListenerEventKind::PolicyPanicked { panic });
+        Err(panic) => panicked(intake, panic, "tasks"),
+    }
+}
+
+/// Asks the scale policy how many messages may be in flight.
+fn limit_in_flight(intake: &Intake, load: &Load) {
+    match catch(|| intake.scale.in_flight(load)) {
+        Ok(messages) => {
+            if messages.is_some() {
+                intake.limits_in_flight.store(true, Ordering::Relaxed);
+            }
+            intake.capacity.set_by_load(messages);
         }
+        Err(panic) => panicked(intake, panic, "messages in flight"),
+    }
+}
+
+/// Reports a panic of the scale policy, which changes no number.
+fn panicked(intake: &Intake, panic: CaughtPanic, of: &str) {
+    let queue = &intake.core.consumer.queue;
+    tracing::error!(%queue, %panic, "the scale policy panicked; keeping the number of {of}");
+    intake
+        .core
+        .publish(|| ListenerEventKind::PolicyPanicked { panic });
+}
+
+/// The load of a listener on an empty queue.
+fn of_nothing(intake: &Intake) -> Load {
+    let tasks = intake.tasks.counts();
+    Load {
+        batch: intake.capacity.batch(),
+        max_in_flight: intake.capacity.max_in_flight(),
+        ..Load::new(ScaleReason::WorkDetected, tasks.range, tasks.wanted)
     }
 }
 
 fn load(intake: &Intake, reason: ScaleReason, depth: usize, processor_load: Option<f64>) -> Load {
-    let tasks = intake.tasks.counts();
     let recent = intake.workload.take_recent();
     Load {
-        batch: intake.capacity.batch(),
-        max_in_flight: intake.capacity.max_in_flight(),
+        reason,
         in_flight: intake.core.counters.in_flight(),
         depth,
         longest_wait: recent.longest_wait,
         throttled: recent.throttled,
         processor_load,
-        ..Load::new(reason, tasks.range, tasks.wanted)
+        ..of_nothing(intake)
     }
 }

@@ -10,13 +10,14 @@
 
 use std::time::Duration;
 
+use queue_core::backend::QueueProperties;
 use queue_core::internal::error_chain;
 
 use super::pauses::{begins, lifted};
 use super::{Intake, Presence, ask};
 use crate::kernel::listener::core::Core;
 use crate::kernel::listener::phase::ListenerPhase;
-use crate::kernel::notify::Wakeup;
+use crate::kernel::notify::{self, Wakeup};
 use crate::kernel::policy::jitter;
 
 /// The longest time until it is noticed that the notifier has failed, or that a message was not settled.
@@ -31,16 +32,30 @@ pub(super) async fn is_safe(intake: &Intake) -> bool {
     intake.wakeups.is_armed() && is_empty(&intake.core).await
 }
 
+/// Returns how long no task needs to poll, as far as is known: all puts are announced, and until then no message becomes
+/// visible otherwise.
+pub(super) async fn quiet_for(intake: &Intake) -> Option<Duration> {
+    // In this order, too.
+    if intake.wakeups.is_armed() {
+        notify::quiet_for(&look(&intake.core).await?)
+    } else {
+        None
+    }
+}
+
 /// Returns whether the queue is known to have no messages, invisible ones included.
 pub(super) async fn is_empty(core: &Core) -> bool {
-    match core.measure_depth().await {
-        Ok(depth) => depth == 0,
-        Err(error) => {
-            let (queue, error) = (&core.consumer.queue, error_chain(&error));
-            tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
-            false
-        }
-    }
+    let looked = look(core).await;
+    looked.is_some_and(|queue| queue.approximate_count == 0)
+}
+
+async fn look(core: &Core) -> Option<QueueProperties> {
+    let measured = core.measure().await;
+    let told = measured.inspect_err(|error| {
+        let (queue, error) = (&core.consumer.queue, error_chain(error));
+        tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
+    });
+    told.ok()
 }
 
 /// Waits until a task must poll: messages were announced, other tasks were started, the notifier or the storage

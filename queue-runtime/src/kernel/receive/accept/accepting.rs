@@ -12,7 +12,7 @@ use queue_core::{DecodeError, ErrorKind};
 
 use super::{AcceptError, AcceptErrorKind};
 use crate::kernel::context::Context;
-use crate::kernel::notify::Wakeups;
+use crate::kernel::notify::{Wakeups, quiet_for};
 use crate::kernel::policy::{ExponentialIdle, Idle, IdlePolicy, StorageRetry, jitter};
 use crate::kernel::receive::admission::{Refusal, admit, decode};
 use crate::kernel::receive::consumer::Consumer;
@@ -25,8 +25,8 @@ use crate::kernel::receive::received::Received;
 use crate::kernel::repeat::Repeats;
 use crate::kernel::settlement::{SettleErrorKind, Settled, Settling, outcome};
 
-/// The shortest pause between two receives while a notifier announces what is put on an empty queue. A notification may be lost, and
-/// the notifier may fail.
+/// The shortest pause between two receives while a notifier announces what is put on an empty queue. A notification may be
+/// lost, and the notifier may fail.
 const ANNOUNCED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Decodes a message as `M`. The rest of an accept does not depend on `M`.
@@ -110,9 +110,9 @@ impl<M> Accepting<M> {
             let mut pause = idle.delay(Idle::new(empty, jitter()));
             if self.idle.is_none()
                 && pause < announced_pause.min(left)
-                && self.all_are_announced(wakeups).await
+                && let Some(quiet) = self.quiet_for(wakeups).await
             {
-                pause = announced_pause;
+                pause = announced_pause.min(quiet.max(pause));
             }
             woken = tokio::select! {
                 wakeup = wakeups.wait(1) => Some(wakeup),
@@ -121,18 +121,18 @@ impl<M> Accepting<M> {
         }
     }
 
-    /// Whether each message that will be visible is announced: a notifier is armed, and the queue has no message whose
-    /// lease ends, which nobody announces.
-    async fn all_are_announced(&self, wakeups: &Wakeups) -> bool {
+    /// Returns how long each message that becomes visible is announced: a notifier is armed, and no lease ends, which
+    /// nobody announces.
+    async fn quiet_for(&self, wakeups: &Wakeups) -> Option<Duration> {
         if !wakeups.is_armed() {
-            return false;
+            return None;
         }
         match self.context.backend.properties(&self.consumer.queue).await {
-            Ok(properties) => properties.approximate_count == 0,
+            Ok(properties) => quiet_for(&properties),
             Err(error) => {
                 let (queue, error) = (&self.consumer.queue, error_chain(&error));
                 tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
-                false
+                None
             }
         }
     }

@@ -206,7 +206,7 @@ async fn a_listener_refuses_to_start_where_there_are_no_transactions() {
     assert_eq!(
         error.to_string(),
         "failed to start a listener on queue `deposits`: the handler of `deposit` works in transactions, \
-         and no connection for them could be opened"
+         which only queues in SQLite or PostgreSQL have"
     );
     let source = std::error::Error::source(&error)
         .expect("a cause")
