@@ -61,7 +61,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// ```
 #[must_use = "an agent does nothing until it is started"]
 pub struct AgentBuilder {
-    queue: AnyQueue,
+    /// At least one.
+    queues: Vec<AnyQueue>,
     policy: Box<dyn InstancePolicy>,
     timing: Timing,
     steady: Duration,
@@ -72,7 +73,7 @@ impl AgentBuilder {
     /// Creates an agent of a queue with a policy: an [`InstanceTarget`](crate::InstanceTarget), or your own.
     pub fn new(queue: AnyQueue, policy: impl InstancePolicy) -> Self {
         Self {
-            queue,
+            queues: vec![queue],
             policy: Box::new(policy),
             timing: Timing {
                 interval: Duration::from_secs(5),
@@ -84,7 +85,18 @@ impl AgentBuilder {
         }
     }
 
-    /// Sets the pause between two looks, each of which costs a storage transaction: 5 seconds by default, at least 100 ms.
+    /// Adds a queue whose messages the instances handle, too, such as that of a second listener of the program. The depth
+    /// that the policy sees is that of all queues, without those that are paused, and the age that of the oldest message.
+    /// If messages travel in packs, those of all queues are taken to be as full as those of the fullest.
+    ///
+    /// The agent and its lock have the name of the first queue: an agent of another first queue works at the same time.
+    pub fn also(mut self, queue: AnyQueue) -> Self {
+        self.queues.push(queue);
+        self
+    }
+
+    /// Sets the pause between two looks, each of which costs a storage transaction for each queue: 5 seconds by default, at
+    /// least 100 ms.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.timing.interval = interval;
         self
@@ -124,14 +136,15 @@ impl AgentBuilder {
     /// # Errors
     /// [`AgentError`], if a setting is invalid, or there is no runtime.
     pub fn start(self, instances: impl Instances) -> Result<AgentHandle, AgentError> {
-        let queue = self.queue.name().clone();
+        let queue = self.queues[0].name().clone();
         let started = self.try_start(instances);
         started.map_err(|kind| AgentError { queue, kind })
     }
 
     fn try_start(self, instances: impl Instances) -> Result<AgentHandle, AgentErrorKind> {
         self.check()?;
-        let lock_queue = QueueName::new(&format!("{}-agent-lock", self.queue.name()))?;
+        let queue = self.queues[0].name().clone();
+        let lock_queue = QueueName::new(&format!("{queue}-agent-lock"))?;
         let runtime = Handle::try_current().map_err(AgentErrorKind::NoRuntime)?;
         describe_gauge!(
             WANTED,
@@ -139,14 +152,14 @@ impl AgentBuilder {
             "Instances of the program that an agent wants"
         );
         let shared = Arc::new(Shared {
-            queue: self.queue.name().clone(),
-            info: watch::Sender::new(AgentInfo::new(self.queue.name().clone())),
+            queue: queue.clone(),
+            info: watch::Sender::new(AgentInfo::new(queue)),
             events: broadcast::Sender::new(EVENTS_KEPT),
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
         let run = Run {
-            queue: self.queue,
+            queues: self.queues,
             lock_queue,
             instances: Box::new(instances),
             control: Control::new(self.policy, self.steady, self.longest_pause),
@@ -204,7 +217,7 @@ impl AgentBuilder {
 impl fmt::Debug for AgentBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentBuilder")
-            .field("queue", self.queue.name())
+            .field("queues", &self.queues)
             .field("policy", &self.policy)
             .field("timing", &self.timing)
             .field("steady", &self.steady)
@@ -223,7 +236,7 @@ pub struct AgentHandle {
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct AgentInfo {
-    /// The agent's queue.
+    /// The agent's queue, the first of several.
     pub queue: QueueName,
     /// Whether the agent is at work.
     pub state: AgentState,
@@ -268,8 +281,8 @@ impl AgentHandle {
         self.shared.info.borrow().clone()
     }
 
-    /// Subscribes to future events. A subscriber that falls more than 1,024 events behind loses the oldest ones, and is told how
-    /// many.
+    /// Subscribes to future events. A subscriber that falls more than 1,024 events behind loses the oldest ones, and is
+    /// told how many.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<AgentEvent> {
         self.shared.events.subscribe()

@@ -8,8 +8,9 @@ use queue_runtime::QueueService;
 use tokio::sync::watch;
 
 use crate::instances::Report;
+use crate::measure::is_full;
 
-/// The variable in the environment of processes that an agent has started: its queue.
+/// The variable in the environment of processes that an agent has started: the names of its queues, with commas between.
 pub(crate) const VARIABLE: &str = "QUEUE_AGENT";
 
 /// The variable of the agent's process.
@@ -38,14 +39,15 @@ struct Tie {
 
 /// Ties this process to the agent that has started it. Does nothing in a process that no agent has started.
 ///
-/// Reports the figures of the service's listeners on the agent's queue each second, as lines of the standard output. Learns from
-/// the end of the standard input that the process is to stop, because the agent wants fewer instances, or was killed.
+/// Reports the figures of the service's listeners on the agent's queues each second, as lines of the standard output.
+/// Learns from the end of the standard input that the process is to stop, because the agent wants fewer instances, or was
+/// killed.
 ///
 /// On Linux, what is printed after the agent was killed goes to the standard error instead, so that handlers that print
 /// do not fail. On other systems, `println!` panics once the agent was killed.
 ///
 /// Call `attach` once, when the listeners have started: the first report says that the instance is ready. A process
-/// without a listener on the agent's queue is reported to do nothing, with a warning.
+/// without a listener on one of the agent's queues is reported to do nothing there, with a warning.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -77,16 +79,18 @@ struct Tie {
 /// # Errors
 /// The system's error, if a thread cannot be started.
 pub fn attach(service: &QueueService) -> io::Result<Attached> {
-    let Some(queue) = std::env::var_os(VARIABLE) else {
+    let Some(names) = std::env::var_os(VARIABLE) else {
         return Ok(Attached { tie: None });
     };
-    let queue = queue.into_string().unwrap_or_default();
+    let names = names.into_string().unwrap_or_default();
     let listeners = service.listeners();
-    if !listeners.iter().any(|one| one.queue().as_str() == queue) {
-        tracing::warn!(
-            queue,
-            "this process was started for a queue on which it has no listener"
-        );
+    for queue in names.split(',') {
+        if !listeners.iter().any(|one| one.queue().as_str() == queue) {
+            tracing::warn!(
+                queue,
+                "this process was started for a queue on which it has no listener"
+            );
+        }
     }
     let (stop, stopped) = watch::channel(false);
     // The runtime would wait for a read on one of its threads.
@@ -109,7 +113,7 @@ pub fn attach(service: &QueueService) -> io::Result<Attached> {
     reports.spawn(move || {
         loop {
             // The agent may be gone, which is told by the standard input.
-            let _ = report(&service, &queue);
+            let _ = report(&service, &names);
             if agent_is_gone.load(Ordering::Relaxed) {
                 return;
             }
@@ -212,8 +216,8 @@ mod output {
     }
 }
 
-fn report(service: &QueueService, queue: &str) -> io::Result<()> {
-    let report = Report::of(service, queue);
+fn report(service: &QueueService, names: &str) -> io::Result<()> {
+    let report = Report::of(service, names.split(','));
     let json = serde_json::to_string(&report).expect("numbers and texts are JSON");
     let mut out = io::stdout().lock();
     // The report is one write, so that nothing gets between.
@@ -222,12 +226,13 @@ fn report(service: &QueueService, queue: &str) -> io::Result<()> {
 }
 
 impl Report {
-    /// Sums up the listeners of a service on this queue.
+    /// Sums up the listeners of a service on these queues.
     ///
     /// Makes the report for an implementation of [`Instances`](crate::Instances) whose instances report in another way
     /// than by [`attach`].
     #[must_use]
-    pub fn of(service: &QueueService, queue: &str) -> Self {
+    pub fn of<'q>(service: &QueueService, queues: impl IntoIterator<Item = &'q str>) -> Self {
+        let queues: Vec<_> = queues.into_iter().collect();
         let health = service.health();
         let needs_restart = health.needs_restart().then(|| health.to_string());
         let mut report = Self {
@@ -237,10 +242,12 @@ impl Report {
             ..Self::default()
         };
         let listeners = service.listeners().into_iter();
-        for listener in listeners.filter(|listener| listener.queue().as_str() == queue) {
+        for listener in listeners.filter(|one| queues.contains(&one.queue().as_str())) {
             let info = listener.info();
             report.in_flight += info.in_flight;
             report.in_flight_limit += info.in_flight_limit;
+            let is_full = is_full(info.in_flight, info.in_flight_limit);
+            report.is_full = Some(is_full || report.is_full.unwrap_or(false));
             report.retried += info.retried;
             report.handled += info.completed + info.duplicates + info.poisoned;
             report.packed = report.packed.max(listener.messages_per_pack());

@@ -8,6 +8,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use std::time::Duration;
 
+use queue_runtime::Timestamp;
 use queue_runtime::panic::catch;
 
 use crate::agent::AgentEventKind;
@@ -71,6 +72,8 @@ struct StartUp {
 pub(crate) struct Look<'a> {
     /// When the agent looked, on the monotonic clock.
     pub(crate) at: Duration,
+    /// The time of this machine.
+    pub(crate) now: Timestamp,
     /// The number of messages that are stored, and the age of the first visible one if that is known. `None` if the queue
     /// could not be read.
     pub(crate) queue: Option<(usize, Option<Duration>)>,
@@ -162,6 +165,7 @@ impl Control {
         }
         let look = Look {
             at,
+            now: Timestamp::UNIX_EPOCH,
             queue: None,
             is_paused: false,
             instances,
@@ -347,6 +351,9 @@ impl Control {
         let (instances, are_local) = (look.instances, look.are_local);
         let measure = &mut self.measure;
         let depth = measure.look(look.at, stored, instances, &kind, are_local);
+        let reports = look.instances.iter().filter_map(|one| one.report.as_ref());
+        // What is handled may be of a queue that was paused meanwhile, and does not count.
+        let depth = depth.max(reports.map(|report| report.in_flight).sum());
         self.empty_since = match depth {
             0 => self.empty_since.or(Some(look.at)),
             _ => None,
@@ -359,6 +366,7 @@ impl Control {
             is_young && one.started.is_some() && !one.has_reported && !one.is_stopping
         });
         FleetLoad {
+            now: look.now,
             depth,
             oldest: oldest.max(in_flight),
             instances: running,

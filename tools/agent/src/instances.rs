@@ -1,5 +1,5 @@
-//! Instances of a program: the trait that starts, stops and lists them, those that are processes of a command, and those that
-//! another scaler runs.
+//! Instances of a program: the trait that starts, stops and lists them, those that are processes of a command, and those
+//! that another scaler runs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,7 +40,7 @@ use crate::attach::{AGENT, MARK, VARIABLE};
 ///
 /// #[async_trait::async_trait]
 /// impl Instances for InProcess {
-///     async fn start(&mut self, _: &QueueName) -> Result<String, Failure> {
+///     async fn start(&mut self, _: &[QueueName]) -> Result<String, Failure> {
 ///         let id = format!("listener {}", self.started);
 ///         self.started += 1;
 ///         self.running.push((id.clone(), self.service.listener(ship).start()?));
@@ -64,12 +64,12 @@ use crate::attach::{AGENT, MARK, VARIABLE};
 /// ```
 #[async_trait]
 pub trait Instances: Send + 'static {
-    /// Starts an instance that handles this queue's messages, and returns its id, which no other instance has had. Does
-    /// not wait until the instance is ready.
+    /// Starts an instance that handles the messages of these queues, at least one, and returns its id, which no other
+    /// instance has had. Does not wait until the instance is ready.
     ///
     /// # Errors
     /// An error if the instance could not be started. The agent tries again after a pause that grows.
-    async fn start(&mut self, queue: &QueueName) -> Result<String, Failure>;
+    async fn start(&mut self, queues: &[QueueName]) -> Result<String, Failure>;
 
     /// Asks an instance to stop: to receive no more, to finish what it has, and to end. Does not wait for the end of
     /// the instance. Ends an instance that has not ended after `grace`. Does nothing for an instance that has ended, or
@@ -114,7 +114,8 @@ pub struct Ended {
     pub how: String,
 }
 
-/// What an instance reports to its agent: the figures of its listeners on the agent's queue. See [`attach`](crate::attach).
+/// What an instance reports to its agent: the figures of its listeners on the agent's queues. See
+/// [`attach`](crate::attach).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -125,11 +126,15 @@ pub struct Report {
     pub in_flight: usize,
     /// The number of messages that may be in flight now.
     pub in_flight_limit: usize,
+    /// Whether one of several listeners has hardly room for more. `None` for an instance that does not tell, which is
+    /// judged by its room as a whole.
+    pub is_full: Option<bool>,
     /// Messages that came to an end since the start: they were completed, or moved to the poison queue.
     pub handled: usize,
     /// Failed attempts since the start, whose messages were put back.
     pub retried: usize,
-    /// The mean number of messages that are stored as one: more than 1 with [packs](queue_runtime::send::SubmitAll::packed).
+    /// The mean number of messages that are stored as one: more than 1 with
+    /// [packs](queue_runtime::send::SubmitAll::packed).
     pub packed: f64,
     /// The time since the oldest message in flight was inserted, if the listener has an
     /// [objective](queue_runtime::ListenerBuilder::objective).
@@ -186,7 +191,7 @@ pub(crate) struct Advised {
 
 #[async_trait]
 impl Instances for Advised {
-    async fn start(&mut self, _: &QueueName) -> Result<String, Failure> {
+    async fn start(&mut self, _: &[QueueName]) -> Result<String, Failure> {
         self.started += 1;
         let id = self.started.to_string();
         self.running.push(id.clone());
@@ -271,8 +276,9 @@ impl Processes {
 
 #[async_trait]
 impl Instances for Processes {
-    async fn start(&mut self, queue: &QueueName) -> Result<String, Failure> {
-        self.command.env(VARIABLE, queue.as_str());
+    async fn start(&mut self, queues: &[QueueName]) -> Result<String, Failure> {
+        let names: Vec<_> = queues.iter().map(QueueName::as_str).collect();
+        self.command.env(VARIABLE, names.join(","));
         self.command.env(AGENT, std::process::id().to_string());
         let passed_on = match &self.output {
             Some(output) => output.clone(),

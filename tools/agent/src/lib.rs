@@ -6,8 +6,8 @@
 //!                         └───────────── reports: in flight, handled ──────────┘
 //! ```
 //!
-//! [`AgentBuilder`] starts an agent, with an [`InstancePolicy`], such as an [`InstanceTarget`], and [`Instances`]: the
-//! [`Processes`] of a command, or your own. The program of an instance calls [`attach`].
+//! [`AgentBuilder`] starts an agent, with an [`InstancePolicy`], such as an [`InstanceTarget`] within [`BusyHours`], and
+//! [`Instances`]: the [`Processes`] of a command, or your own. The program of an instance calls [`attach`].
 //!
 //! | module | contents |
 //! |---|---|
@@ -37,4 +37,4 @@ pub use agent::{AgentBuilder, AgentEvent, AgentEventKind, AgentHandle, AgentInfo
 pub use attach::{Attached, attach};
 pub use error::{AgentError, AgentErrorKind};
 pub use instances::{Ended, Instance, Instances, Processes, Report};
-pub use policy::{FleetLoad, InstancePolicy, InstanceTarget, Wanted};
+pub use policy::{BusyHours, FleetLoad, InstancePolicy, InstanceTarget, InvalidHours, Wanted};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::instances::{Instance, Report};
 
-/// The number of looks over which arrivals are judged: by their median, so that messages that arrive all at once are not taken
-/// for the first of many.
+/// The number of looks over which arrivals are judged: by their median, so that messages that arrive all at once are not
+/// taken for the first of many.
 const ARRIVALS: usize = 7;
 
 /// The time over which an instance's rate is averaged: longer than for arrivals, as it is a property of the program.
@@ -25,7 +25,8 @@ pub(crate) struct Measure {
     last: Option<Look>,
     /// The last looks' arrivals in a second.
     arrivals: VecDeque<f64>,
-    /// Attempts that ended while there was a backlog, and the time that instances with all room full took for them, in seconds.
+    /// Attempts that ended while there was a backlog, and the time that instances with all room full took for them, in
+    /// seconds.
     ended: f64,
     busy: f64,
     processors: Option<f64>,
@@ -109,7 +110,10 @@ impl Measure {
                 now.saturating_sub(before).as_secs_f64()
             });
             // An instance that has room, or is stopping, could handle more.
-            let is_full = |report: &Report| report.in_flight * 2 > report.in_flight_limit;
+            let is_full = |report: &Report| {
+                let as_a_whole = is_full(report.in_flight, report.in_flight_limit);
+                report.is_full.unwrap_or(as_a_whole)
+            };
             if kind != Kind::Stopping && is_full(before) && is_full(report) {
                 ended += since + report.retried.saturating_sub(before.retried);
                 busy += passed;
@@ -153,6 +157,11 @@ impl Measure {
     pub(crate) fn processors(&self) -> Option<f64> {
         self.processors
     }
+}
+
+/// Whether who has so many messages in flight has hardly room for more.
+pub(crate) fn is_full(in_flight: usize, limit: usize) -> bool {
+    in_flight * 2 > limit
 }
 
 /// What an agent knows of an instance.

@@ -4,8 +4,13 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use queue_runtime::Timestamp;
 use queue_runtime::policy::TaskRange;
 use serde::{Deserialize, Serialize};
+
+mod hours;
+
+pub use hours::{BusyHours, InvalidHours};
 
 /// The argument of an [`InstancePolicy`]: a queue, and the instances of the program that handles its messages.
 ///
@@ -19,7 +24,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct FleetLoad {
-    /// The approximate number of messages on the queue, with those that are invisible: in flight, or delayed.
+    /// The time, by this machine's clock.
+    pub now: Timestamp,
+    /// The approximate number of messages on the queue, or on all of the agent's queues that are not paused, with those
+    /// that are invisible: in flight, or delayed.
     pub depth: usize,
     /// The age of the oldest message that is known: the first visible message where the storage tells its age (memory
     /// and SQLite), and messages in flight of instances that have an
@@ -44,10 +52,12 @@ pub struct FleetLoad {
 }
 
 impl FleetLoad {
-    /// Creates the load of a queue with so many messages, and of so many instances that have started.
+    /// Creates the load of a queue with so many messages, and of so many instances that have started, at the beginning of
+    /// 1970.
     #[must_use]
     pub fn new(depth: usize, instances: usize) -> Self {
         Self {
+            now: Timestamp::UNIX_EPOCH,
             depth,
             oldest: None,
             instances,
@@ -107,8 +117,8 @@ pub trait InstancePolicy: fmt::Debug + Send + 'static {
 /// An `InstanceTarget` wants enough instances
 /// - to complete the messages that are there before the oldest is nine tenths of the target old, although further instances
 ///   need their [start-up](FleetLoad::start_up);
-/// - that the messages which will have arrived a minute from now, plus the time of a start-up, can be completed within half of
-///   the target.
+/// - that the messages which will have arrived a minute from now, plus the time of a start-up, can be completed within half
+///   of the target.
 ///
 /// While the [rate](FleetLoad::rate) of an instance is not known, one instance is wanted if there are messages, and
 /// twice as many as run if the oldest message is older than the target. While the instances use all processors of the
@@ -152,8 +162,8 @@ const AHEAD: f64 = 60.0;
 /// From which share of all processors on further instances do not help.
 const BUSY: f64 = 0.95;
 
-/// How far below a whole number of instances the need must be before one is stopped, so that a need near a whole number does
-/// not start and stop the same one.
+/// How far below a whole number of instances the need must be before one is stopped, so that a need near a whole number
+/// does not start and stop the same one.
 const SLACK: f64 = 0.15;
 
 impl InstanceTarget {

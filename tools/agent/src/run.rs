@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use metrics::gauge;
 use queue_runtime::backend::{Browsing, MessageState};
 use queue_runtime::clock::Clock;
@@ -37,7 +38,8 @@ const AFTER_PANIC: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_millis(100);
 
 pub(crate) struct Run {
-    pub(crate) queue: AnyQueue,
+    /// At least one, of which the first has the agent's name.
+    pub(crate) queues: Vec<AnyQueue>,
     pub(crate) lock_queue: QueueName,
     pub(crate) instances: Box<dyn Instances>,
     pub(crate) control: Control,
@@ -57,11 +59,11 @@ pub(crate) struct Timing {
 impl Run {
     pub(crate) async fn run(mut self) {
         let stop = self.shared.stop.clone();
-        let (clock, shared) = (Arc::clone(self.queue.clock()), Arc::clone(&self.shared));
+        let (clock, shared) = (Arc::clone(self.queues[0].clock()), Arc::clone(&self.shared));
         let clock = &*clock;
         let give_back = CancellationToken::new();
         let (timeout, queue) = (self.timing.lock_timeout, self.lock_queue.clone());
-        let keeper = Keeper::new(&self.queue, queue, timeout, give_back.clone());
+        let keeper = Keeper::new(&self.queues[0], queue, timeout, give_back.clone());
         let (keeper, standing) = keeper;
         let work = async {
             while !stop.is_cancelled() {
@@ -139,7 +141,7 @@ impl Run {
             Ok(listed) => listed,
             Err(error) => return self.is_blind(error.chain()),
         };
-        let queue = match read(&self.queue).await {
+        let queue = match read_all(&self.queues).await {
             Ok(read) => Some(read),
             Err(error) => {
                 self.is_blind(chain(error));
@@ -150,6 +152,7 @@ impl Run {
         let queue = queue.map(|read| (read.depth, read.age));
         let look = Look {
             at: clock.monotonic(),
+            now: clock.now(),
             queue,
             is_paused,
             instances: &listed,
@@ -158,7 +161,7 @@ impl Run {
         let step = self.control.decide(&look);
         let wanted = self.control.wanted().cloned();
         if let Some(wanted) = &wanted {
-            let queue = self.queue.name().to_string();
+            let queue = self.shared.queue.to_string();
             gauge!(WANTED, QUEUE => queue).set(wanted.instances as f64);
         }
         let (starts, load) = (step.starts, step.load.clone());
@@ -187,7 +190,12 @@ impl Run {
     /// Starts an instance, and returns whether that succeeded.
     async fn start(&mut self, clock: &dyn Clock) -> bool {
         let until = clock.monotonic().saturating_add(PATIENCE);
-        let started = self.instances.start(self.queue.name());
+        let queues: Vec<_> = self
+            .queues
+            .iter()
+            .map(|queue| queue.name().clone())
+            .collect();
+        let started = self.instances.start(&queues);
         let started = ready_by(clock, until, started).await;
         let at = clock.monotonic();
         match started.unwrap_or_else(|| Err(no_answer())) {
@@ -265,7 +273,7 @@ impl Run {
 
     /// Waits, but not beyond the agent's shutdown.
     async fn pause(&mut self, pause: Duration) {
-        let clock = self.queue.clock();
+        let clock = self.queues[0].clock();
         tokio::select! {
             () = clock.sleep(pause) => {}
             () = self.shared.stop.cancelled() => {}
@@ -289,7 +297,7 @@ impl Run {
     }
 
     fn publish(&self, kind: AgentEventKind) {
-        let at = self.queue.clock().now();
+        let at = self.queues[0].clock().now();
         self.shared.publish(at, kind);
     }
 }
@@ -303,7 +311,7 @@ fn no_answer() -> Failure {
     Failure::retry(format!("there was no answer within {PATIENCE:?}"))
 }
 
-/// What the storage tells of the queue.
+/// What the storage tells of a queue, or of all.
 #[derive(Debug, Clone, Copy, Default)]
 struct Read {
     /// The number of messages.
@@ -314,7 +322,19 @@ struct Read {
     is_paused: bool,
 }
 
-/// Reads the queue; one that does not exist yet is empty.
+/// Reads the queues. What is on one that is paused does not count, unless all are: instances would receive none of it.
+async fn read_all(queues: &[AnyQueue]) -> Result<Read, Error> {
+    let read = try_join_all(queues.iter().map(read)).await?;
+    let is_paused = read.iter().all(|one| one.is_paused);
+    let counts = read.iter().filter(|one| is_paused || !one.is_paused);
+    Ok(counts.fold(Read::default(), |all, one| Read {
+        depth: all.depth.saturating_add(one.depth),
+        age: all.age.max(one.age),
+        is_paused,
+    }))
+}
+
+/// Reads a queue; one that does not exist yet is empty.
 async fn read(queue: &AnyQueue) -> Result<Read, Error> {
     let (backend, clock, queue) = (queue.backend(), &**queue.clock(), queue.name());
     let read = async {

@@ -140,6 +140,7 @@ impl Agent {
         self.wants.send(wanted).expect("the policy is there");
         let look = Look {
             at: self.at,
+            now: Timestamp::UNIX_EPOCH,
             queue: Some((depth, None)),
             is_paused: self.is_paused,
             instances: &self.instances,
@@ -258,6 +259,7 @@ fn a_policy_that_panics_changes_nothing() {
     ));
     let look = Look {
         at: Duration::from_secs(5),
+        now: Timestamp::UNIX_EPOCH,
         queue: Some((10, None)),
         is_paused: false,
         instances: &agent.instances,

@@ -359,7 +359,7 @@ struct Panicking(u32);
 
 #[async_trait::async_trait]
 impl Instances for Panicking {
-    async fn start(&mut self, _: &QueueName) -> Result<String, Failure> {
+    async fn start(&mut self, _: &[QueueName]) -> Result<String, Failure> {
         self.0 += 1;
         assert!(self.0 > 2, "of the platform");
         Ok(self.0.to_string())

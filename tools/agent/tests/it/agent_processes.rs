@@ -34,10 +34,10 @@ fn has_ended(instance: &Instance) -> bool {
 
 #[tokio::test]
 async fn one_that_reports_ends_with_its_input() {
-    let script = r#"echo other; printf "50 %%"; echo "queue-agent-report {\"in_flight\":3,\"handled\":7}"; echo "queue-agent-report {\"process\":1}"; cat; exit 3"#;
+    let script = r#"test "$QUEUE_AGENT" = jobs,mails || exit 9; echo other; printf "50 %%"; echo "queue-agent-report {\"in_flight\":3,\"handled\":7}"; echo "queue-agent-report {\"process\":1}"; cat; exit 3"#;
     let mut processes = shell(script);
-    let queue = Job::TYPE.queue();
-    let id = processes.start(&queue).await.expect("started");
+    let queues = [Job::TYPE.queue(), "mails".parse().expect("a name")];
+    let id = processes.start(&queues).await.expect("started");
     let reports = listed(&mut processes, |one| one.report.is_some()).await;
     let report = reports.report.expect("it has one");
     assert_eq!(
@@ -53,7 +53,10 @@ async fn one_that_reports_ends_with_its_input() {
 #[tokio::test]
 async fn one_that_does_not_report_gets_a_signal() {
     let mut processes = shell("exec sleep 1000");
-    let id = processes.start(&Job::TYPE.queue()).await.expect("started");
+    let id = processes
+        .start(&[Job::TYPE.queue()])
+        .await
+        .expect("started");
     processes.stop(&id, NEVER).await.expect("asked");
     let ended = listed(&mut processes, has_ended).await.ended;
     let how = ended.expect("it has").how;
@@ -64,7 +67,10 @@ async fn one_that_does_not_report_gets_a_signal() {
 async fn one_that_does_not_stop_is_killed() {
     let mut processes =
         shell(r#"trap "" TERM; echo "queue-agent-report {}"; while :; do sleep 1; done"#);
-    let id = processes.start(&Job::TYPE.queue()).await.expect("started");
+    let id = processes
+        .start(&[Job::TYPE.queue()])
+        .await
+        .expect("started");
     listed(&mut processes, |one| one.report.is_some()).await;
     processes.stop(&id, Duration::ZERO).await.expect("asked");
     let ended = listed(&mut processes, has_ended).await.ended;
@@ -103,7 +109,10 @@ mod printing {
         match std::env::var(ROLE).as_deref() {
             Ok("agent") => {
                 let mut processes = Processes::new(this("instance"));
-                processes.start(&Job::TYPE.queue()).await.expect("started");
+                processes
+                    .start(&[Job::TYPE.queue()])
+                    .await
+                    .expect("started");
                 std::future::pending().await
             }
             Ok("instance") => {
@@ -154,7 +163,7 @@ mod printing {
 async fn a_program_that_is_not_there_is_named() {
     let mut processes = Processes::new(Command::new("/no/such/program"));
     let error = processes
-        .start(&Job::TYPE.queue())
+        .start(&[Job::TYPE.queue()])
         .await
         .expect_err("fails");
     let error = error.chain();

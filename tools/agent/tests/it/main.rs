@@ -3,4 +3,5 @@
 mod agent;
 #[cfg(unix)]
 mod agent_processes;
+mod several_queues;
 mod support;

@@ -39,8 +39,8 @@ pub(crate) async fn service_on(backend: Arc<dyn Backend>) -> QueueService {
     service.connect().await.expect("connects")
 }
 
-/// Instances that are services with a listener each. An instance handles two messages at a time, each in so many seconds, from
-/// 20 s after its start on.
+/// Instances that are services with a listener each. An instance handles two messages at a time, each in so many seconds,
+/// from 20 s after its start on.
 #[derive(Clone)]
 pub(crate) struct InProcess {
     storage: Arc<dyn Backend>,
@@ -83,8 +83,8 @@ impl InProcess {
 
 #[async_trait::async_trait]
 impl Instances for InProcess {
-    async fn start(&mut self, queue: &QueueName) -> Result<String, Failure> {
-        assert_eq!(queue.as_str(), "jobs");
+    async fn start(&mut self, queues: &[QueueName]) -> Result<String, Failure> {
+        assert_eq!(queues, [Job::TYPE.queue()]);
         let service = service_on(Arc::clone(&self.storage)).await;
         let seconds = Duration::from_secs(self.seconds);
         let listener = service.listener(move |_: Received<Job>| sleep(seconds));
@@ -127,7 +127,7 @@ impl Instances for InProcess {
             Some(ended) => Instance::ended(id, ended.clone()),
             None if one.at.elapsed() < START_UP => Instance::running(id),
             None => {
-                let report = Report::of(&one.service, Job::TYPE.queue().as_str());
+                let report = Report::of(&one.service, [Job::TYPE.queue().as_str()]);
                 Instance::running(id).with_report(report)
             }
         });

@@ -134,6 +134,7 @@ pub(super) fn run(arrivals: &[u32], unusual: &Unusual) -> Found {
                 .map(|arrived| Duration::from_secs(now - arrived));
             let look = Look {
                 at: Duration::from_secs(now),
+                now: Timestamp::UNIX_EPOCH,
                 queue: Some((queue.len() + in_flight + delayed, oldest)),
                 is_paused: false,
                 instances: &listed,
