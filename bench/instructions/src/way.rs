@@ -36,11 +36,13 @@ const PACKAGES: [(&str, &str); 4] = [
 
 /// Puts so many messages into a new file, or handles those that are there, each alone.
 ///
-/// The time stands still: what is called at intervals would seem to be called for each message if the machine is slow.
+/// The time stands still: what is called at intervals would seem to be called for each message if the machine is slow. The
+/// background has no thread of its own, which would be woken once or for each message, as the machine happens to be busy.
 pub(crate) async fn perform(work: &str, file: &str) -> Outcome<()> {
     let builder = QueueService::builder(&format!("sqlite:{file}"));
     let service = builder
         .clock(Arc::new(ManualClock::new()))
+        .on_current_runtime()
         .connect()
         .await?;
     if work == "fill" {
