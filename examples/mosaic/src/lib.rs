@@ -6,10 +6,11 @@
 //! | [`storage`] | blobs, and the records and tile libraries in them |
 //! | [`output`] | the file of a mosaic |
 //! | `web` | the page of the job broker, with the feature `web` |
+//! | [`cli`] | the command line |
 //!
-//! Everything about pictures is in the package `pictures`: from a source picture and tiles to slices and a mosaic. The
-//! program adds `cli`, the command line.
+//! Everything about pictures is in the package `pictures`: from a source picture and tiles to slices and a mosaic.
 
+pub mod cli;
 pub mod output;
 pub mod storage;
 #[cfg(feature = "web")]

@@ -17,9 +17,6 @@
 //! own makes exactly the choices that its neighbours make.
 
 use std::collections::HashSet;
-use std::num::NonZero;
-
-use kiddo::{ImmutableKdTree, SquaredEuclidean};
 
 use super::features::{DIMENSIONS, Features};
 use super::library::Library;
@@ -36,7 +33,7 @@ pub(super) const REACH: u32 = 7;
 const PASSES: [u32; 4] = [0, 2, 1, 3];
 
 /// The number of most similar tiles to choose from.
-const CANDIDATES: NonZero<usize> = NonZero::new(32).expect("32 is not 0");
+const CANDIDATES: usize = 32;
 
 /// The cost of repeating a tile in an adjacent place, in units of colour distance; more than that of
 /// any other tile.
@@ -48,11 +45,10 @@ const NEAR: f32 = 0.05;
 /// The weight of chance in a choice, so that an even sky shows no pattern.
 const CHANCE: f32 = 0.03;
 
-/// Finds the tiles of a library by their features.
+/// Finds the tiles of a library by their features. All are compared: with so many dimensions, a tree would spare few.
 pub(super) struct Matcher {
-    tree: ImmutableKdTree<f32, DIMENSIONS>,
-    /// The tile of each point of the tree, the first of tiles with the same features.
-    tiles: Vec<u32>,
+    /// The weighted features of each tile, the first of tiles with the same features.
+    tiles: Vec<([f32; DIMENSIONS], u32)>,
     /// Rows and columns from a place to those around it, with the cost of a repetition there.
     offsets: Vec<(i32, i32, f32)>,
 }
@@ -60,15 +56,12 @@ pub(super) struct Matcher {
 impl Matcher {
     pub(super) fn new(library: &Library) -> Self {
         let mut seen = HashSet::new();
-        let (tiles, points): (Vec<u32>, Vec<_>) = (0u32..)
+        let tiles = (0u32..)
             .zip(&library.tiles)
             .filter(|(_, tile)| seen.insert(tile.features.0.map(f32::to_bits)))
-            .map(|(index, tile)| (index, tile.features.weighted()))
-            .unzip();
-        let tree = ImmutableKdTree::new_from_slice(&points);
+            .map(|(index, tile)| (tile.features.weighted(), index));
         Self {
-            tree: tree.expect("fewer than 2³² points fit in any tree"),
-            tiles,
+            tiles: tiles.collect(),
             offsets: offsets(),
         }
     }
@@ -104,9 +97,6 @@ impl Matcher {
                 Some((grid.placed[at]?, *cost))
             })
             .collect();
-        let candidates = (self.tree.query(&looks[at].weighted()))
-            .nearest_n::<SquaredEuclidean<f32>>(CANDIDATES)
-            .execute();
         let cost = |tile: u32, distance: f32| {
             let repeats: f32 = around
                 .iter()
@@ -115,14 +105,26 @@ impl Matcher {
                 .sum();
             distance.sqrt() + repeats + CHANCE * chance(row, column, tile)
         };
-        candidates
-            .iter()
-            .map(|found| {
-                let tile = self.tiles[found.item as usize];
-                (cost(tile, found.distance), tile)
-            })
+        self.most_similar(&looks[at].weighted())
+            .into_iter()
+            .map(|(distance, tile)| (cost(tile, distance), tile))
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
             .map_or(0, |(_, tile)| tile)
+    }
+
+    /// Returns some of the tiles, with the squares of their distances.
+    fn most_similar(&self, look: &[f32; DIMENSIONS]) -> Vec<(f32, u32)> {
+        let compared = self.tiles.iter().map(|(tile, index)| {
+            let squares = look.iter().zip(tile).map(|(a, b)| (a - b) * (a - b));
+            (squares.sum(), *index)
+        });
+        let mut compared: Vec<(f32, u32)> = compared.collect();
+        if compared.len() > CANDIDATES {
+            let order = |a: &(f32, u32), b: &(f32, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+            compared.select_nth_unstable_by(CANDIDATES, order);
+            compared.truncate(CANDIDATES);
+        }
+        compared
     }
 }
 
@@ -228,7 +230,7 @@ mod tests {
             .map(|n| (format!("{n}"), flat_png([9, 9, 9])))
             .collect();
         let matcher = Matcher::new(&load(&files));
-        assert_eq!(matcher.tiles, [0]);
+        assert!(matches!(matcher.tiles[..], [(_, 0)]));
         let flat = Picture::from_fn(8, 8, |_, _| [200; 3]);
         for slice in Slice::cut(&flat, &plan(&flat, 8, 2)) {
             assert_eq!(matcher.place(&slice), [0; 32]);

@@ -3,10 +3,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use mosaic::storage::store::Store;
-use mosaic::workflow::embedded::Embedded;
-use mosaic::workflow::messages::SliceRequest;
-use mosaic::workflow::roles::{Settings, Totals};
+use crate::storage::store::Store;
+use crate::workflow::embedded::Embedded;
+use crate::workflow::messages::SliceRequest;
+use crate::workflow::roles::{Settings, Totals};
 use queue_agent::{AgentBuilder, AgentHandle, InstanceTarget, Processes};
 use queue_runtime::{Failure, QueueService};
 

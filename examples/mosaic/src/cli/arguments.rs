@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use crate::output::Output;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mosaic::output::Output;
 use pictures::{Layout, Renderer, TileSize};
 
 /// The greatest number of instances.

@@ -2,8 +2,9 @@ use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::prelude::*;
 
 /// A progress bar on a terminal, and a log writer that does not garble it.
 #[derive(Debug, Clone)]
@@ -72,10 +73,18 @@ pub(crate) const QUIET: &str = "warn,queue_runtime::receive::poison=error";
 
 /// Logs to standard error, filtered by `RUST_LOG`, or else by `filter`.
 pub(crate) fn log(bars: &Bars, filter: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(filter));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let usual = || filter.parse::<Targets>().expect("a filter");
+    let filter = match std::env::var("RUST_LOG").as_deref() {
+        Ok("") | Err(_) => usual(),
+        Ok(asked) => asked.parse().unwrap_or_else(|error| {
+            bars.warn(&format!("ignored `RUST_LOG`, which is {asked:?}: {error}"));
+            usual()
+        }),
+    };
+    let log = fmt::layer()
         .with_ansi(io::stderr().is_terminal())
-        .with_writer(bars.clone())
+        .with_writer(bars.clone());
+    tracing_subscriber::registry()
+        .with(log.with_filter(filter))
         .init();
 }

@@ -2,8 +2,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use mosaic::storage::libraries::{MAX_LIBRARY, MAX_PICTURE, is_picture};
-use mosaic::workflow::client::Job;
+use crate::storage::libraries::{MAX_LIBRARY, MAX_PICTURE, is_picture};
+use crate::workflow::client::Job;
 use pictures::{Library, Picture, PictureError, Size};
 use queue_runtime::Failure;
 

@@ -1,8 +1,8 @@
 use std::path::Path;
 
-use mosaic::storage::libraries::MAX_LIBRARY;
-use mosaic::storage::store::Store;
-use mosaic::workflow::queues::create_queues;
+use crate::storage::libraries::MAX_LIBRARY;
+use crate::storage::store::Store;
+use crate::workflow::queues::create_queues;
 use queue_runtime::{Failure, QueueService};
 
 use super::arguments::Location;

@@ -1,7 +1,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use mosaic::workflow::roles::{Settings, broker, controller, processor};
+use crate::workflow::roles::{Settings, broker, controller, processor};
 use queue_runtime::Failure;
 use queue_runtime::service::StopSignals;
 

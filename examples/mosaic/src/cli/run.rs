@@ -1,10 +1,10 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use mosaic::output::Output;
-use mosaic::workflow::client::{Client, ClientError, Job};
-use mosaic::workflow::messages::{Figures, ImageOutcome};
-use mosaic::workflow::roles::Settings;
+use crate::output::Output;
+use crate::workflow::client::{Client, ClientError, Job};
+use crate::workflow::messages::{Figures, ImageOutcome};
+use crate::workflow::roles::Settings;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::service::StopSignals;
 use queue_runtime::{Failure, RequestId};

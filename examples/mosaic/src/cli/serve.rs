@@ -2,8 +2,8 @@ use std::io::Write as _;
 use std::pin::pin;
 use std::time::Duration;
 
-use mosaic::web::{Pages, Tiles};
-use mosaic::workflow::roles::Settings;
+use crate::web::{Pages, Tiles};
+use crate::workflow::roles::Settings;
 use pictures::Library;
 use queue_cost::PriceTable;
 use queue_runtime::Failure;

@@ -1,5 +1,5 @@
-use mosaic::storage::cleaning;
-use mosaic::storage::records::{Records, RequestState};
+use crate::storage::cleaning;
+use crate::storage::records::{Records, RequestState};
 use queue_runtime::{Failure, RequestId};
 
 use super::arguments::{Clean, Status};

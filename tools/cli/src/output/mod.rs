@@ -10,7 +10,8 @@ mod text;
 use std::io::{self, Write as _};
 
 use serde::Serialize;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 use crate::arguments::General;
 use crate::failure::{Exit, Failure, Result};
@@ -94,14 +95,23 @@ pub(crate) fn log(requests: bool) {
     } else {
         "warn"
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let usual = || usual.parse::<Targets>().expect("a filter");
+    let filter = match std::env::var("RUST_LOG").as_deref() {
+        Ok("") | Err(_) => usual(),
+        Ok(asked) => asked.parse().unwrap_or_else(|error| {
+            note(format!("ignored `RUST_LOG`, which is {asked:?}: {error}"));
+            usual()
+        }),
+    };
+    let log = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_writer(io::stderr);
-    if requests {
-        log.init();
+    let log = if requests {
+        log.boxed()
     } else {
-        log.without_time().init();
-    }
+        log.without_time().boxed()
+    };
+    tracing_subscriber::registry()
+        .with(log.with_filter(filter))
+        .init();
 }

@@ -6,7 +6,7 @@ use queue_core::Operation;
 use queue_runtime::ErrorKind;
 use queue_runtime::testing::Fault;
 use queue_tests::Written;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::fixture::{Fixture, KEY, Request, element, status_of};
 
@@ -59,7 +59,7 @@ async fn the_log_of_requests_has_no_secrets() {
     let written = Written::default();
     let writer = written.clone();
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new("trace"))
+        .with_max_level(LevelFilter::TRACE)
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
