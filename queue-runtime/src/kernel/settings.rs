@@ -38,8 +38,18 @@ pub const RECEIVE_RATE: &str = "receiverate";
 /// case. The metadata is read for a receive, so that a listener whose room is all taken notices a change when a message has
 /// ended.
 pub const MAX_IN_FLIGHT: &str = "maxinflight";
+/// The name of the queue metadata for how many messages each listener of the queue receives at once at most, if its own
+/// [`batch`](crate::ListenerBuilder::batch) is not lower.
+pub const MAX_BATCH: &str = "maxbatch";
+/// The name of the queue metadata for how long the dequeue tasks of each listener of the queue pause at most while it is
+/// empty, if their [idle policy](crate::ListenerBuilder::idle) does not say less: a duration such as `90s` or `2m`, or a
+/// number of seconds, from a second to a day. The metadata is read for a receive, so that a shorter time is noticed when a
+/// pause has ended.
+pub const MAX_IDLE: &str = "maxidle";
 
-const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// The shortest duration in the metadata.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: usize = 5;
 /// How long a result is kept, unless that is set: as long as a message lives on many queues.
@@ -69,8 +79,7 @@ pub(crate) struct Settings {
     pub(crate) handler_timeout: Duration,
     /// Whether the queue is paused, for listeners.
     pub(crate) is_paused: bool,
-    /// How many messages each listener has in flight at most.
-    pub(crate) max_in_flight: Option<usize>,
+    pub(crate) limits: Limits,
 }
 
 impl Settings {
@@ -92,7 +101,7 @@ impl Settings {
                 .handler_timeout
                 .unwrap_or(visibility.saturating_mul(HANDLER_VISIBILITIES)),
             is_paused: metadata.is_paused,
-            max_in_flight: metadata.max_in_flight,
+            limits: metadata.limits,
         }
     }
 }
@@ -118,8 +127,8 @@ impl Settings {
 pub(crate) struct SettingsCache {
     fresh: Duration,
     cached: Mutex<Cached>,
-    /// Whether any queue has had a rate, or a bound on what is in flight: most services have none, and look nothing up.
-    any_limit: AtomicBool,
+    /// Whether any queue has had limits: most services have none, and look nothing up.
+    any_limits: AtomicBool,
     marks: Marks,
 }
 
@@ -136,8 +145,20 @@ struct FromMetadata {
     visibility: Option<Duration>,
     threshold: Option<usize>,
     is_paused: bool,
-    rate: Option<Rate>,
-    max_in_flight: Option<usize>,
+    limits: Limits,
+}
+
+/// What the metadata of a queue says to its listeners at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The rate at which the listeners of all processes together receive.
+    pub(crate) rate: Option<Rate>,
+    /// How many messages each listener has in flight.
+    pub(crate) in_flight: Option<usize>,
+    /// How many messages each listener receives at once.
+    pub(crate) batch: Option<usize>,
+    /// How long dequeue tasks pause while the queue is empty.
+    pub(crate) idle: Option<Duration>,
 }
 
 impl SettingsCache {
@@ -146,7 +167,7 @@ impl SettingsCache {
         Self {
             fresh: if is_cheap { FRESH_IF_CHEAP } else { FRESH },
             cached: Mutex::default(),
-            any_limit: AtomicBool::new(false),
+            any_limits: AtomicBool::new(false),
             marks: Marks::default(),
         }
     }
@@ -181,23 +202,17 @@ impl SettingsCache {
         Some(now.saturating_sub(*read_at))
     }
 
-    /// Returns the rate at which the listeners of a queue receive, if its metadata was read before and has one.
-    pub(crate) fn rate(&self, queue: &QueueName) -> Option<Rate> {
-        self.limits(queue)?.rate
-    }
-
-    /// Returns how many messages a listener of a queue has in flight at most, if its metadata was read before and says so.
-    pub(crate) fn max_in_flight(&self, queue: &QueueName) -> Option<usize> {
-        self.limits(queue)?.max_in_flight
-    }
-
-    /// Returns the metadata of a queue that was read before, unless no queue has had a limit.
-    fn limits(&self, queue: &QueueName) -> Option<FromMetadata> {
-        if !self.any_limit.load(Ordering::Relaxed) {
-            return None;
+    /// Returns what the metadata of a queue says to its listeners at most, if it was read before.
+    pub(crate) fn limits(&self, queue: &QueueName) -> Limits {
+        if !self.any_limits.load(Ordering::Relaxed) {
+            return Limits::default();
         }
         let cached = self.cached.hold();
-        cached.entries.get(queue).map(|(_, metadata)| *metadata)
+        let known = cached
+            .entries
+            .get(queue)
+            .map(|(_, metadata)| metadata.limits);
+        known.unwrap_or_default()
     }
 
     /// Returns the settings of a queue whose metadata was read before, however long ago.
@@ -251,8 +266,8 @@ impl SettingsCache {
                     let metadata = FromMetadata::read(queue, &read, longest);
                     let mut cached = self.cached.hold();
                     if cached.generation == generation {
-                        let has_limit = metadata.rate.is_some() || metadata.max_in_flight.is_some();
-                        self.any_limit.fetch_or(has_limit, Ordering::Relaxed);
+                        let has_limits = metadata.limits != Limits::default();
+                        self.any_limits.fetch_or(has_limits, Ordering::Relaxed);
                         cached.entries.insert(queue.clone(), (now, metadata));
                         self.marks.learn(queue, paused(&read));
                     }
@@ -310,11 +325,15 @@ pub(crate) async fn read_in_time<T>(
 impl FromMetadata {
     fn read(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Self {
         Self {
-            visibility: timeout(queue, metadata, longest),
+            visibility: duration(queue, metadata, DEFAULT_TIMEOUT, longest),
             threshold: count(queue, metadata, POISON_THRESHOLD),
             is_paused: metadata.find(PAUSED).is_some(),
-            rate: rate(queue, metadata),
-            max_in_flight: count(queue, metadata, MAX_IN_FLIGHT),
+            limits: Limits {
+                rate: rate(queue, metadata),
+                in_flight: count(queue, metadata, MAX_IN_FLIGHT),
+                batch: count(queue, metadata, MAX_BATCH),
+                idle: duration(queue, metadata, MAX_IDLE, LONGEST_IDLE),
+            },
         }
     }
 }
@@ -327,20 +346,25 @@ fn rate(queue: &QueueName, metadata: &Metadata) -> Option<Rate> {
     .ok()
 }
 
-fn timeout(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Option<Duration> {
-    let text = metadata.find(DEFAULT_TIMEOUT)?;
+fn duration(
+    queue: &QueueName,
+    metadata: &Metadata,
+    name: &str,
+    longest: Duration,
+) -> Option<Duration> {
+    let text = metadata.find(name)?;
     let seconds = text.parse().map(Duration::from_secs);
-    let timeout = seconds.or_else(|_| parse_duration(text));
-    let is_allowed = |timeout: &Duration| (SHORTEST_TIMEOUT..=longest).contains(timeout);
-    let timeout = timeout.ok().filter(is_allowed);
-    if timeout.is_none() {
-        let (min, max) = (SHORTEST_TIMEOUT, longest);
+    let duration = seconds.or_else(|_| parse_duration(text));
+    let is_allowed = |duration: &Duration| (SHORTEST..=longest).contains(duration);
+    let duration = duration.ok().filter(is_allowed);
+    if duration.is_none() {
+        let (min, max) = (SHORTEST, longest);
         tracing::warn!(
-            %queue, metadata = DEFAULT_TIMEOUT, value = text, ?min, ?max,
+            %queue, metadata = name, value = text, ?min, ?max,
             "ignored a queue's metadata: neither a duration such as `90s` nor a number of seconds, in the allowed range"
         );
     }
-    timeout
+    duration
 }
 
 /// Returns a count, for which there are 32 bits in the metadata.
@@ -438,8 +462,8 @@ mod tests {
             );
         }
         for value in ["0", "604801", "8d", "500ms", "2 weeks", "-1s", "soon", ""] {
-            let read = metadata(&[(DEFAULT_TIMEOUT, value)]);
-            assert_eq!(read.visibility, None, "{value}");
+            let read = metadata(&[(DEFAULT_TIMEOUT, value), (MAX_IDLE, value)]);
+            assert_eq!((read.visibility, read.limits.idle), (None, None), "{value}");
         }
     }
 }

@@ -372,8 +372,8 @@ impl AnyQueue {
     /// by this service at once, by other services within 5 seconds in memory and on SQLite, and within a minute on Azure.
     /// [`PAUSED`](crate::settings::PAUSED) is a mark that [`pause`](Self::pause) sets; metadata without it resumes the
     /// queue. [`RECEIVE_RATE`](crate::settings::RECEIVE_RATE) is the rate of its listeners, which
-    /// [`set_rate`](Self::set_rate) sets, and [`MAX_IN_FLIGHT`](crate::settings::MAX_IN_FLIGHT) bounds what each of them
-    /// has in flight.
+    /// [`set_rate`](Self::set_rate) sets; [`MAX_IN_FLIGHT`](crate::settings::MAX_IN_FLIGHT),
+    /// [`MAX_BATCH`](crate::settings::MAX_BATCH) and [`MAX_IDLE`](crate::settings::MAX_IDLE) bound what each of them does.
     ///
     /// # Errors
     /// The backend's error. If the outcome of the error is unknown, the metadata may have been replaced.

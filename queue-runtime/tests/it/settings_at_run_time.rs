@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use queue_runtime::error::Operation;
 use queue_runtime::policy::{DepthRules, Idle, IdlePolicy, Rate};
-use queue_runtime::settings::{ConsumerConfig, MAX_IN_FLIGHT, POISON_THRESHOLD};
-use queue_runtime::{ListenerHandle, Message, Received, testing};
+use queue_runtime::settings::{
+    ConsumerConfig, MAX_BATCH, MAX_IDLE, MAX_IN_FLIGHT, POISON_THRESHOLD,
+};
+use queue_runtime::{ListenerHandle, Message, QueueService, Received, testing};
 use queue_tests::SECOND;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -15,6 +17,17 @@ use crate::support::stop;
 
 async fn for_a_second(_: Received<Job>) {
     sleep(SECOND).await;
+}
+
+/// Sets an entry of the queue's metadata, or removes it.
+async fn set(service: &QueueService, name: &str, value: Option<&str>) {
+    let jobs = service.queue::<Job>().any();
+    let mut metadata = jobs.properties().await.expect("read").metadata;
+    metadata.remove(name);
+    if let Some(value) = value {
+        metadata.insert(name, value).expect("valid");
+    }
+    jobs.set_metadata(&metadata).await.expect("set");
 }
 
 /// How many messages might be in flight, at each change, until so many are completed.
@@ -72,18 +85,12 @@ async fn the_metadata_of_a_queue_bounds_what_is_in_flight() {
     submit_jobs(&service, 400).await;
     let listener = service.listener(for_a_second).max_in_flight(8);
     let listener = listener.start().expect("starts");
-    let jobs = service.queue::<Job>().any();
-    for (set, in_flight) in [(Some("2"), 2), (Some("100"), 8), (Some("no"), 8), (None, 8)] {
-        let mut metadata = jobs.properties().await.expect("read").metadata;
-        metadata.remove(MAX_IN_FLIGHT);
-        if let Some(set) = set {
-            metadata.insert(MAX_IN_FLIGHT, set).expect("valid");
-        }
-        jobs.set_metadata(&metadata).await.expect("set");
+    for (value, in_flight) in [(Some("2"), 2), (Some("100"), 8), (Some("no"), 8), (None, 8)] {
+        set(&service, MAX_IN_FLIGHT, value).await;
         sleep(5 * SECOND + SECOND / 2).await;
         let info = listener.info();
         let seen = (info.in_flight, info.in_flight_limit);
-        assert_eq!(seen, (in_flight, in_flight), "{set:?}");
+        assert_eq!(seen, (in_flight, in_flight), "{value:?}");
     }
     stop(listener).await;
 }
@@ -92,10 +99,7 @@ async fn the_metadata_of_a_queue_bounds_what_is_in_flight() {
 async fn the_first_receive_keeps_to_the_metadata_of_its_queue() {
     let service = testing::service().await;
     submit_jobs(&service, 10).await;
-    let jobs = service.queue::<Job>().any();
-    let mut metadata = jobs.properties().await.expect("read").metadata;
-    metadata.insert(MAX_IN_FLIGHT, "1").expect("valid");
-    jobs.set_metadata(&metadata).await.expect("set");
+    set(&service, MAX_IN_FLIGHT, Some("1")).await;
     let listener = service.listener(for_a_second).start().expect("starts");
     assert_eq!(limits(&listener, 10).await, [1]);
     assert_eq!(listener.info().peak_in_flight, 1);
@@ -129,7 +133,6 @@ async fn a_listener_tells_after_how_many_attempts_a_message_is_poison() {
 
     let service = testing::service().await;
     submit_jobs(&service, 1).await;
-    let jobs = service.queue::<Job>().any();
     let of_type = service.listener(for_a_second);
     let of_builder = service.listener(for_a_second).poison_threshold(9);
     let [of_type, of_builder] = [of_type, of_builder].map(|one| one.start().expect("starts"));
@@ -138,17 +141,14 @@ async fn a_listener_tells_after_how_many_attempts_a_message_is_poison() {
     let thresholds = || [&of_type, &of_builder].map(|one| one.info().poison_threshold);
     assert_eq!(thresholds(), [Some(3), Some(9)]);
 
-    let mut metadata = jobs.properties().await.expect("read").metadata;
-    metadata.insert(POISON_THRESHOLD, "7").expect("valid");
-    jobs.set_metadata(&metadata).await.expect("set");
+    set(&service, POISON_THRESHOLD, Some("7")).await;
     submit_jobs(&service, 2).await;
     sleep(10 * SECOND).await;
     assert_eq!(thresholds(), [Some(7), Some(9)]);
     stop(of_type).await;
     stop(of_builder).await;
 
-    metadata.remove(POISON_THRESHOLD);
-    jobs.set_metadata(&metadata).await.expect("set");
+    set(&service, POISON_THRESHOLD, None).await;
     let router = service.router("jobs").expect("a name").handle(for_a_second);
     let router = router.handle(async |_: Received<Other>| {});
     let router = router.start().expect("starts");
@@ -176,7 +176,15 @@ async fn the_batch_of_a_running_listener_changes() {
     assert!((20..30).contains(&by_fives), "{by_fives}");
     let refused = listener.set_batch(0).expect_err("none");
     assert!(refused.to_string().contains("per receive"), "{refused}");
-    assert_eq!(listener.info().completed, 200);
+
+    listener.set_batch(100).expect("valid");
+    set(&service, MAX_BATCH, Some("5")).await;
+    let by_fives = receives().await;
+    assert!((20..30).contains(&by_fives), "by the metadata: {by_fives}");
+    set(&service, MAX_BATCH, None).await;
+    let together = receives().await;
+    assert!(together < 10, "{together}");
+    assert_eq!(listener.info().completed, 400);
     stop(listener).await;
 }
 
@@ -201,5 +209,12 @@ async fn the_pauses_of_an_idle_listener_change() {
     // The pause that has begun ends at 70 s.
     sleep(600 * SECOND).await;
     assert_eq!(listener.info().empty_receives, 7 + 10);
+
+    set(&service, MAX_IDLE, Some("5s")).await;
+    // The metadata is read for the receive after the pause that has begun.
+    sleep(60 * SECOND).await;
+    let before = listener.info().empty_receives;
+    sleep(600 * SECOND).await;
+    assert_eq!(listener.info().empty_receives, before + 120);
     stop(listener).await;
 }

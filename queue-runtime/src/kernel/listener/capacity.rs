@@ -240,7 +240,8 @@ impl Capacity {
     /// Returns the maximum number of messages per receive.
     pub(super) fn batch(&self) -> usize {
         let most = self.most_per_receive.load(Ordering::Acquire);
-        most.min(self.max_in_flight())
+        let by_queue = self.core.limits().batch.unwrap_or(usize::MAX);
+        most.min(by_queue).min(self.max_in_flight())
     }
 
     /// Returns the listener's own limit.

@@ -12,7 +12,7 @@ use crate::kernel::observe::{Measures, Outcome};
 use crate::kernel::panic::log_caught;
 use crate::kernel::receive::Consumer;
 use crate::kernel::served::Serving;
-use crate::kernel::settings::{Paused, read_in_time};
+use crate::kernel::settings::{Limits, Paused, read_in_time};
 
 /// What the parts of a listener share, without knowledge of them.
 pub(super) struct Core {
@@ -67,6 +67,11 @@ impl Core {
     /// Returns the mark in the queue's metadata that pauses it for everybody, if it had one when it was last read.
     pub(super) fn queue_paused(&self) -> Option<Arc<Paused>> {
         self.context.settings.marks().of(&self.consumer.queue)
+    }
+
+    /// Returns the limits in the queue's metadata, as it was last read.
+    pub(super) fn limits(&self) -> Limits {
+        self.context.settings.limits(&self.consumer.queue)
     }
 
     /// Runs a job in the background until it ends or the listener stops. A job that panics starts again.

@@ -11,8 +11,9 @@ use crate::session::Session;
 /// Show or change the metadata of a queue.
 ///
 /// `poisonthreshold` (attempts) and `defaulttimeout` (a duration, or seconds) are settings for all consumers of the queue
-/// that have no such setting of their own. `maxinflight` bounds how many messages each listener has in flight. A change
-/// reaches consumers within a minute.
+/// that have no such setting of their own. `maxinflight` bounds how many messages each listener has in flight, `maxbatch`
+/// how many it receives at once, and `maxidle` (a duration, or seconds) how long it pauses while the queue is empty. A
+/// change reaches consumers within a minute.
 #[derive(Debug, Args)]
 pub(crate) struct Metadata {
     queue: String,

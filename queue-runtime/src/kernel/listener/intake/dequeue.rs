@@ -141,7 +141,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
         if matches!(opened, Ok(false)) || granted.is_ok() && is_overdrawn(intake) {
             continue;
         }
-        let turn = match core.context.settings.rate(&core.consumer.queue) {
+        let turn = match core.limits().rate {
             None => Ok(None),
             Some(rate) => {
                 let most = granted.as_ref().map_or(1, Grant::count);
@@ -222,6 +222,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
                 continue;
             }
         };
+        let pause = pause.min(core.limits().idle.unwrap_or(Duration::MAX));
         woken = tokio::select! {
             biased;
             // A paused listener must not take a wake-up from another consumer.
@@ -235,8 +236,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
 
 /// Returns whether more is in flight, or acquired, than may be by now: the metadata of the queue may say so since then.
 fn is_overdrawn(intake: &Intake) -> bool {
-    let core = &intake.core;
-    if let Some(most) = core.context.settings.max_in_flight(&core.consumer.queue) {
+    if let Some(most) = intake.core.limits().in_flight {
         intake.capacity.set_by_queue(Some(most));
     }
     intake.capacity.is_overdrawn()
@@ -377,13 +377,13 @@ async fn receive(
 ) -> Result<Found, ReceiveErrorKind> {
     let core = &intake.core;
     let mut tokens = turn.and_then(Turn::tokens);
-    let max = grant.count();
+    let max = grant.count().min(intake.capacity.batch());
     let max = tokens
         .as_ref()
         .map_or(max, |tokens| max.min(tokens.count()));
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
         core.counters.receives_for(settings.visibility);
-        intake.capacity.set_by_queue(settings.max_in_flight);
+        intake.capacity.set_by_queue(settings.limits.in_flight);
         settings.visibility
     })
     .await;
