@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_instructions::Parcel;
+use queue_runtime::policy::DepthRules;
 use queue_runtime::{ListenerHandle, QueueService, Received};
 use tokio::sync::Notify;
 
@@ -20,6 +21,7 @@ const LARGE: Listener = Listener {
     batch: 256,
     in_flight: 512,
     handler: Duration::from_millis(10),
+    scales_handlers: false,
 };
 
 /// As many messages in flight as there can be tasks, each received by itself. A task receives the next message while
@@ -29,9 +31,18 @@ const SINGLY: Listener = Listener {
     batch: 1,
     in_flight: 100,
     handler: Duration::from_millis(20),
+    scales_handlers: false,
 };
 
-/// Bursts on each side of the depths at which the default scale policy has 10, 50 and 100 tasks.
+/// One task, and as many messages in flight as the depth of the queue says.
+const BY_HANDLERS: Listener = Listener {
+    tasks: 1,
+    batch: 256,
+    scales_handlers: true,
+    ..SINGLY
+};
+
+/// Bursts on each side of the depths at which the default scale policy has 10, 50 and 100 tasks, or handlers.
 const STEPS: [u32; 3] = [50, 500, 5_000];
 
 /// The pause between two samples.
@@ -49,12 +60,16 @@ struct Listener {
     in_flight: usize,
     /// What each handler waits for.
     handler: Duration,
+    /// Whether the scale policy says how many handlers run, and not how many tasks.
+    scales_handlers: bool,
 }
 
 /// The moments of a burst, from its start.
 struct Course {
     /// The maximum number of dequeue tasks.
     most_tasks: usize,
+    /// The maximum number of messages in flight.
+    most_in_flight: usize,
     all_tasks: Option<Duration>,
     drained: Duration,
     one_task: Duration,
@@ -95,7 +110,7 @@ fn measure_large(options: &Options) -> Outcome<Table> {
     Ok(table)
 }
 
-/// Measures up to how many tasks a listener scales at each step of the default policy.
+/// Measures up to how many tasks, or handlers, a listener scales at each step of the default policy.
 fn measure_steps(options: &Options) -> Outcome<Table> {
     let runtime = runtime()?;
     let title = format!("Bursts at the steps of the default scale policy, SQLite, {SINGLY}");
@@ -106,22 +121,30 @@ fn measure_steps(options: &Options) -> Outcome<Table> {
         let dir = options.scratch()?;
         for messages in STEPS {
             eprintln!("steps, round {round}: {messages} messages");
-            let path = dir.path().join(format!("{messages}.db"));
             // As few calls as possible, so that the depth is that of the burst.
-            let course = runtime.block_on(burst(&path, SINGLY, messages, messages))?;
-            let drained = course.drained.as_secs_f64();
-            table.add(
-                "dequeue tasks at most",
-                messages,
-                "ours",
-                course.most_tasks as f64,
-            );
-            table.add(
-                "seconds until the queue is empty",
-                messages,
-                "ours",
-                drained,
-            );
+            let course = |of, file: &str| {
+                let path = dir.path().join(format!("{file}-{messages}.db"));
+                runtime.block_on(burst(&path, of, messages, messages))
+            };
+            let by_tasks = course(SINGLY, "tasks")?;
+            let by_handlers = course(BY_HANDLERS, "handlers")?;
+            for (what, figure) in [
+                ("dequeue tasks at most", by_tasks.most_tasks as f64),
+                (
+                    "seconds until the queue is empty",
+                    by_tasks.drained.as_secs_f64(),
+                ),
+                (
+                    "`of_handlers`: handlers at most",
+                    by_handlers.most_in_flight as f64,
+                ),
+                (
+                    "`of_handlers`: seconds until the queue is empty",
+                    by_handlers.drained.as_secs_f64(),
+                ),
+            ] {
+                table.add(what, messages, "ours", figure);
+            }
         }
     }
     Ok(table)
@@ -130,8 +153,13 @@ fn measure_steps(options: &Options) -> Outcome<Table> {
 /// Submits messages, so many in a call, to the idle queue of a listener.
 async fn burst(path: &Path, of: Listener, messages: u32, together: u32) -> Outcome<Course> {
     let service = QueueService::connect(&Synchronous::Full.url(path)).await?;
+    let mut rules = DepthRules::default();
+    if of.scales_handlers {
+        rules = rules.of_handlers();
+    }
     let listener = service
         .listener(move |_: Received<Parcel>| tokio::time::sleep(of.handler))
+        .scale(rules)
         .tasks(1..=of.tasks)
         .batch(of.batch)
         .max_in_flight(of.in_flight)
@@ -168,6 +196,7 @@ impl fmt::Display for Listener {
             batch,
             in_flight,
             handler,
+            ..
         } = self;
         write!(
             f,
@@ -207,6 +236,7 @@ async fn watch(
             if running == 1 {
                 return Ok(Course {
                     most_tasks: listener.info().peak_tasks,
+                    most_in_flight: listener.info().peak_in_flight,
                     all_tasks,
                     drained,
                     one_task: now,

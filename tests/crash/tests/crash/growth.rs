@@ -168,9 +168,11 @@ fn read_with_a_backlog(orders: usize) -> u64 {
     // Nobody empties the log under a reader: the process would read it for that as often as it is slow.
     let reader = Connection::open(folder.path().join(FILE)).expect("opens");
     let reading = reader.unchecked_transaction().expect("begins");
-    let count = |row: &rusqlite::Row<'_>| row.get::<_, usize>(0);
-    let found = reading.query_row("SELECT count(*) FROM queue_messages", [], count);
-    assert_eq!(found.expect("counted"), orders);
+    let count = "SELECT count(*) FROM queue_messages";
+    let found: i64 = reading
+        .query_row(count, [], |row| row.get(0))
+        .expect("counted");
+    assert_eq!(found, orders as i64);
     let (process, lines) = start(folder.path(), Role::Drain(DRAINED), 0);
     let (status, complaints) = process.wait();
     drop(reading);
