@@ -31,6 +31,8 @@ pub mod clock;
 #[path = "../conformance/mod.rs"]
 pub mod conformance;
 pub mod disposition;
+#[doc(hidden)]
+pub mod duration;
 pub mod encoder;
 pub mod envelope;
 pub mod error;

@@ -64,7 +64,7 @@ const COMPRESS_FROM: usize = 4096;
 /// }
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the `{kind}` message {what} {size} bytes, and {limit} are allowed")]
+#[error("the `{kind}` message {what} {size} bytes, and {limit} are allowed{}", .what.remedy())]
 pub struct TooLarge {
     kind: &'static str,
     what: What,
@@ -80,6 +80,17 @@ enum What {
     Compressed,
     Attached,
     NotAnEvent(Wire),
+}
+
+impl What {
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Compressed => {
+                "; larger payloads go to a payload store, if the service has one: see `ServiceBuilder::payload_container`"
+            }
+            _ => "",
+        }
+    }
 }
 
 impl fmt::Display for What {

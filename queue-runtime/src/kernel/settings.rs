@@ -3,24 +3,26 @@
 //! queue from builder, type or default.)
 
 mod config;
+mod metadata;
 mod paused;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_core::backend::{Backend, Capabilities, Metadata};
 use queue_core::clock::Clock;
-use queue_core::internal::{LockExt as _, as_count, parse_duration};
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 use crate::kernel::clock::ready_by;
-use crate::kernel::policy::{InvalidRate, Rate};
 
 pub(crate) use config::check_rate;
 pub use config::{ConsumerConfig, InvalidSetting};
+use metadata::FromMetadata;
+pub(crate) use metadata::Limits;
+pub use metadata::check_metadata;
 pub(crate) use paused::Marks;
 pub use paused::{PAUSED, PAUSED_REASON, Paused, paused};
 
@@ -47,9 +49,6 @@ pub const MAX_BATCH: &str = "maxbatch";
 /// pause has ended.
 pub const MAX_IDLE: &str = "maxidle";
 
-/// The shortest duration in the metadata.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: usize = 5;
 /// How long a result is kept, unless that is set: as long as a message lives on many queues.
@@ -79,7 +78,8 @@ pub(crate) struct Settings {
     pub(crate) handler_timeout: Duration,
     /// Whether the queue is paused, for listeners.
     pub(crate) is_paused: bool,
-    pub(crate) limits: Limits,
+    /// How many messages each listener has in flight at most.
+    pub(crate) max_in_flight: Option<usize>,
 }
 
 impl Settings {
@@ -101,7 +101,7 @@ impl Settings {
                 .handler_timeout
                 .unwrap_or(visibility.saturating_mul(HANDLER_VISIBILITIES)),
             is_paused: metadata.is_paused,
-            limits: metadata.limits,
+            max_in_flight: metadata.limits.in_flight,
         }
     }
 }
@@ -138,27 +138,6 @@ struct Cached {
     entries: BTreeMap<QueueName, (Duration, FromMetadata)>,
     /// Changes when the entries are cleared, so that metadata read before that is not cached after it.
     generation: u64,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct FromMetadata {
-    visibility: Option<Duration>,
-    threshold: Option<usize>,
-    is_paused: bool,
-    limits: Limits,
-}
-
-/// What the metadata of a queue says to its listeners at most.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// The rate at which the listeners of all processes together receive.
-    pub(crate) rate: Option<Rate>,
-    /// How many messages each listener has in flight.
-    pub(crate) in_flight: Option<usize>,
-    /// How many messages each listener receives at once.
-    pub(crate) batch: Option<usize>,
-    /// How long dequeue tasks pause while the queue is empty.
-    pub(crate) idle: Option<Duration>,
 }
 
 impl SettingsCache {
@@ -322,66 +301,6 @@ pub(crate) async fn read_in_time<T>(
     })
 }
 
-impl FromMetadata {
-    fn read(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Self {
-        Self {
-            visibility: duration(queue, metadata, DEFAULT_TIMEOUT, longest),
-            threshold: count(queue, metadata, POISON_THRESHOLD),
-            is_paused: metadata.find(PAUSED).is_some(),
-            limits: Limits {
-                rate: rate(queue, metadata),
-                in_flight: count(queue, metadata, MAX_IN_FLIGHT),
-                batch: count(queue, metadata, MAX_BATCH),
-                idle: duration(queue, metadata, MAX_IDLE, LONGEST_IDLE),
-            },
-        }
-    }
-}
-
-fn rate(queue: &QueueName, metadata: &Metadata) -> Option<Rate> {
-    let rate = metadata.find(RECEIVE_RATE)?.parse();
-    rate.inspect_err(|error: &InvalidRate| {
-        tracing::warn!(%queue, metadata = RECEIVE_RATE, %error, "ignored a queue's metadata");
-    })
-    .ok()
-}
-
-fn duration(
-    queue: &QueueName,
-    metadata: &Metadata,
-    name: &str,
-    longest: Duration,
-) -> Option<Duration> {
-    let text = metadata.find(name)?;
-    let seconds = text.parse().map(Duration::from_secs);
-    let duration = seconds.or_else(|_| parse_duration(text));
-    let is_allowed = |duration: &Duration| (SHORTEST..=longest).contains(duration);
-    let duration = duration.ok().filter(is_allowed);
-    if duration.is_none() {
-        let (min, max) = (SHORTEST, longest);
-        tracing::warn!(
-            %queue, metadata = name, value = text, ?min, ?max,
-            "ignored a queue's metadata: neither a duration such as `90s` nor a number of seconds, in the allowed range"
-        );
-    }
-    duration
-}
-
-/// Returns a count, for which there are 32 bits in the metadata.
-fn count(queue: &QueueName, metadata: &Metadata, name: &str) -> Option<usize> {
-    let text = metadata.find(name)?;
-    match text.parse::<NonZeroU32>() {
-        Ok(number) => Some(as_count(number.get())),
-        _ => {
-            tracing::warn!(
-                %queue, metadata = name, value = text, min = 1, max = u32::MAX,
-                "ignored a queue's metadata: not an integer in the allowed range"
-            );
-            None
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -463,6 +382,17 @@ mod tests {
         }
         for value in ["0", "604801", "8d", "500ms", "2 weeks", "-1s", "soon", ""] {
             let read = metadata(&[(DEFAULT_TIMEOUT, value), (MAX_IDLE, value)]);
+            let capabilities = Capabilities::local();
+            for name in [DEFAULT_TIMEOUT, "MaxIdle"] {
+                let error = check_metadata(name, value, &capabilities).expect_err(value);
+                assert!(
+                    error
+                        .to_string()
+                        .contains("allowed is a duration such as `90s`"),
+                    "{error}"
+                );
+            }
+            assert_eq!(check_metadata("color", value, &capabilities), Ok(()));
             assert_eq!((read.visibility, read.limits.idle), (None, None), "{value}");
         }
     }

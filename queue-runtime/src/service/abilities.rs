@@ -1,4 +1,6 @@
-use queue_core::backend::{Atomicity, Browsing, Capabilities, ConditionalPuts, Groups, Tracking};
+use queue_core::backend::{
+    Atomicity, Attachments, Browsing, Capabilities, ConditionalPuts, Groups, Tracking,
+};
 
 use super::QueueService;
 
@@ -44,6 +46,8 @@ pub struct Abilities {
     pub tracking: bool,
     /// Show all messages of a queue, also invisible ones, and find one by its id. Otherwise the first visible ones.
     pub browsing: bool,
+    /// Keep [payloads](crate::payloads) that do not fit a message: in the storage, or in the service's payload store.
+    pub large_payloads: bool,
     /// Record results of work that is done once, by [`QueueService::results`].
     pub results: bool,
 }
@@ -65,6 +69,8 @@ impl QueueService {
             shared_rates: backend.results().is_some(),
             tracking: capabilities.tracking == Tracking::Supported,
             browsing: capabilities.browsing == Browsing::Supported,
+            large_payloads: capabilities.attachments == Attachments::Supported
+                || self.context.payloads.is_some(),
             results: self.results().is_some(),
         }
     }

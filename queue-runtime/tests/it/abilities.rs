@@ -19,7 +19,7 @@ async fn memory_offers_all_but_transactions() {
     let can = testing::service().await.can();
     let all = json!({
         "settle_in_one_step": true, "transactions": false, "unique": true, "schedules": true, "groups": true,
-        "shared_rates": true, "tracking": true, "browsing": true, "results": true,
+        "shared_rates": true, "tracking": true, "browsing": true, "large_payloads": true, "results": true,
     });
     assert_eq!(serde_json::to_value(can).expect("JSON"), all);
     let with_payloads = QueueService::builder("memory:").payloads(Arc::new(MemoryPayloads::new()));
@@ -38,7 +38,11 @@ async fn what_a_remote_storage_lacks_is_told() {
     let service = QueueService::with_backend(Arc::new(remote));
     let can = service.connect().await.expect("connects").can();
     assert!(
-        !can.settle_in_one_step && !can.unique && !can.schedules && !can.browsing,
+        !can.settle_in_one_step
+            && !can.unique
+            && !can.schedules
+            && !can.browsing
+            && !can.large_payloads,
         "{can:?}"
     );
 }

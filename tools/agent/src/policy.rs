@@ -144,7 +144,7 @@ pub trait InstancePolicy: fmt::Debug + Send + 'static {
 #[serde(deny_unknown_fields)]
 pub struct InstanceTarget {
     instances: TaskRange,
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    #[serde(with = "queue_core::duration::required")]
     target: Duration,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rate: Option<f64>,

@@ -261,7 +261,7 @@ pub(super) fn failed(error: &Error, operation: Operation, queue: &QueueName) -> 
     Error::new(kind, operation)
         .with_queue(queue)
         .with_retry(error.retry())
-        .with_detail("its payload is in a payload store")
+        .with_detail("the failure is that of the payload store, to which its payload goes")
         .with_source(error.clone())
 }
 

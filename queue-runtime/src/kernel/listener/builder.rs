@@ -404,12 +404,12 @@ impl<M> ListenerBuilder<M> {
     /// into poison: opens a circuit breaker when this share of the last `attempts` has failed, such as
     /// `circuit_breaker(0.9, 20)`.
     ///
-    /// An attempt fails if the handler returns an error, panics or times out, or has completed the message in a
-    /// transaction that it did not commit; a rejected message does not count. While the circuit breaker is open, the
-    /// listener receives one message about every 10 seconds, or the `probe_interval` of a [`ConsumerConfig`], and
-    /// continues once such a probe succeeds. Handlers that were running when the circuit breaker opened continue, and
-    /// their failures do not count as attempts. The attempts of probes count, except that a probe never moves its
-    /// message to the poison queue.
+    /// An attempt fails if the handler returns an error, panics or times out, or has completed the message in a transaction
+    /// that it did not commit; a message that is rejected or [postponed](crate::Failure::postpone) does not count. While
+    /// the circuit breaker is open, the listener receives one message about every 10 seconds, or the `probe_interval` of a
+    /// [`ConsumerConfig`], and continues once such a probe succeeds. Handlers that were running when the circuit breaker
+    /// opened continue, and their failures do not count as attempts. The attempts of probes count, except that a probe
+    /// never moves its message to the poison queue.
     ///
     /// If all messages fail without an outage, the circuit breaker remains open, which the listener reports as events
     /// and logs as errors. Bare bodies have no record of their attempts: for them every receive counts as an attempt.

@@ -75,8 +75,8 @@ pub struct ListenerInfo {
     pub retried: usize,
     /// Messages moved to the poison queue.
     pub poisoned: usize,
-    /// Messages handed back without counting the attempt: at shutdown, or because they are from a newer
-    /// program.
+    /// Messages handed back without counting the attempt: at shutdown, [postponed](crate::Failure::postpone), or from a
+    /// newer program.
     pub released: usize,
     /// Messages that were not settled, or may not have been, for example because the lease was lost.
     pub unsettled: usize,

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Rate {
     pub(crate) count: usize,
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    #[serde(with = "queue_core::duration::required")]
     per: Duration,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) burst: Option<usize>,
@@ -174,7 +174,7 @@ pub struct CircuitBreaker {
     /// The time between two probes. The default is 10 seconds.
     #[serde(
         default = "CircuitBreaker::default_interval",
-        with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required"
+        with = "queue_core::duration::required"
     )]
     pub probe_interval: Duration,
 }

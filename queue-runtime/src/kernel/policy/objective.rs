@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Objective {
     pub(crate) share: f64,
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    #[serde(with = "queue_core::duration::required")]
     pub(crate) within: Duration,
 }
 

@@ -23,9 +23,9 @@ use super::backoff::{doubled, scaled};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    #[serde(with = "queue_core::duration::required")]
     base: Duration,
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    #[serde(with = "queue_core::duration::required")]
     cap: Duration,
     #[serde(default = "on")]
     jitter: bool,

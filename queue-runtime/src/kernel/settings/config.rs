@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use jiff::fmt::serde::unsigned_duration::friendly::compact as friendly;
 use queue_core::QueueName;
 use queue_core::backend::Capabilities;
+use queue_core::duration;
 use queue_core::internal::as_count;
 use serde::{Deserialize, Serialize};
 
@@ -97,26 +97,26 @@ config! {
         /// See [`ListenerBuilder::rate`](crate::ListenerBuilder::rate).
         pub rate: Option<Rate>,
         /// See [`ListenerBuilder::visibility_timeout`](crate::ListenerBuilder::visibility_timeout).
-        #[serde(with = "friendly::optional")]
+        #[serde(with = "duration::optional")]
         pub visibility_timeout: Option<Duration>,
         /// See [`ListenerBuilder::handler_timeout`](crate::ListenerBuilder::handler_timeout).
-        #[serde(with = "friendly::optional")]
+        #[serde(with = "duration::optional")]
         pub handler_timeout: Option<Duration>,
         /// See [`ListenerBuilder::max_pack_hold`](crate::ListenerBuilder::max_pack_hold).
-        #[serde(with = "friendly::optional")]
+        #[serde(with = "duration::optional")]
         pub max_pack_hold: Option<Duration>,
         /// See [`ListenerBuilder::poison_threshold`](crate::ListenerBuilder::poison_threshold).
         pub poison_threshold: Option<usize>,
         /// See [`ListenerBuilder::poison_queue`](crate::ListenerBuilder::poison_queue).
         pub poison_queue: Option<QueueName>,
         /// See [`ListenerBuilder::version_patience`](crate::ListenerBuilder::version_patience).
-        #[serde(with = "friendly::optional")]
+        #[serde(with = "duration::optional")]
         pub version_patience: Option<Duration>,
         /// See [`ListenerBuilder::retry`](crate::ListenerBuilder::retry).
         pub retry: Option<RetryPolicy>,
         /// The cap of an [`ExponentialIdle`](crate::policy::ExponentialIdle). See
         /// [`ListenerBuilder::idle`](crate::ListenerBuilder::idle).
-        #[serde(with = "friendly::optional")]
+        #[serde(with = "duration::optional")]
         pub idle_cap: Option<Duration>,
         /// See [`ListenerBuilder::scale`](crate::ListenerBuilder::scale).
         pub scale: Option<ScaleRules>,
@@ -221,6 +221,14 @@ pub struct InvalidSetting {
 queue_core::debug_as_text!(InvalidSetting);
 
 impl InvalidSetting {
+    pub(crate) fn new(setting: &'static str, value: &str, allowed: impl Into<String>) -> Self {
+        Self {
+            setting,
+            value: format!("{value:?}"),
+            allowed: allowed.into(),
+        }
+    }
+
     /// Checks a number that is to be from 1 to `most`.
     pub(crate) fn count(setting: &'static str, value: usize, most: usize) -> Result<(), Self> {
         Self::within(setting, value, 1, most)

@@ -2,6 +2,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use queue_runtime::backend;
+use queue_runtime::settings::check_metadata;
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
@@ -13,7 +14,7 @@ use crate::session::Session;
 /// `poisonthreshold` (attempts) and `defaulttimeout` (a duration, or seconds) are settings for all consumers of the queue
 /// that have no such setting of their own. `maxinflight` bounds how many messages each listener has in flight, `maxbatch`
 /// how many it receives at once, and `maxidle` (a duration, or seconds) how long it pauses while the queue is empty. A
-/// change reaches consumers within a minute.
+/// change reaches consumers within 5 seconds, on Azure within a minute.
 #[derive(Debug, Args)]
 pub(crate) struct Metadata {
     queue: String,
@@ -48,7 +49,14 @@ impl FromStr for Entry {
     }
 }
 
-pub(crate) fn insert(metadata: &mut backend::Metadata, entry: &Entry) -> Result<()> {
+pub(crate) fn insert(
+    metadata: &mut backend::Metadata,
+    entry: &Entry,
+    session: &Session,
+) -> Result<()> {
+    let capabilities = session.service.backend().capabilities();
+    let checked = check_metadata(&entry.name, &entry.value, capabilities);
+    checked.map_err(|error| Failure::usage(error.to_string()))?;
     let inserted = metadata.insert(&entry.name, &entry.value);
     inserted.map_err(|error| Failure::usage(error.to_string()))
 }
@@ -58,7 +66,7 @@ pub(crate) async fn run(arguments: Metadata, session: &Session) -> Result<()> {
     let mut metadata = queue.properties().await?.metadata;
     if !arguments.set.is_empty() || !arguments.unset.is_empty() {
         for entry in &arguments.set {
-            insert(&mut metadata, entry)?;
+            insert(&mut metadata, entry, session)?;
         }
         for name in &arguments.unset {
             metadata.remove(name);

@@ -45,7 +45,7 @@ pub(crate) async fn create(create: &Create, session: &Session) -> Result<()> {
     } else {
         let mut metadata = Metadata::new();
         for entry in &create.metadata {
-            insert(&mut metadata, entry)?;
+            insert(&mut metadata, entry, session)?;
         }
         queue.create_with(&metadata).await?
     };

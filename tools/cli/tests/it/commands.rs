@@ -48,6 +48,13 @@ fn a_queue_is_created_described_and_deleted() {
         .run(&["create", "orders", "--metadata", "a-b=3"])
         .failed(2, "invalid metadata name");
     assert_eq!(storage.json(&["create", "orders"])[0]["created"], "existed");
+    for command in [
+        ["create", "more", "--metadata", "maxinflight=abc"].as_slice(),
+        &["metadata", "orders", "maxInFlight=0"],
+    ] {
+        let refused = storage.run(command);
+        refused.failed(2, "; allowed is 1 to 4294967295");
+    }
     let metadata = storage.out(&[
         "metadata",
         "orders",

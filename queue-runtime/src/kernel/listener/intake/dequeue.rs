@@ -383,7 +383,7 @@ async fn receive(
         .map_or(max, |tokens| max.min(tokens.count()));
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
         core.counters.receives_for(settings.visibility);
-        intake.capacity.set_by_queue(settings.limits.in_flight);
+        intake.capacity.set_by_queue(settings.max_in_flight);
         settings.visibility
     })
     .await;
