@@ -38,11 +38,7 @@ async fn what_a_remote_storage_lacks_is_told() {
     let service = QueueService::with_backend(Arc::new(remote));
     let can = service.connect().await.expect("connects").can();
     assert!(
-        !can.settle_in_one_step
-            && !can.unique
-            && !can.schedules
-            && !can.browsing
-            && !can.large_payloads,
+        !can.settle_in_one_step && !can.unique && !can.schedules && !can.browsing,
         "{can:?}"
     );
 }

@@ -1,9 +1,12 @@
 //! `queues rate`.
 
+use queue_runtime::backend::Metadata;
+use queue_runtime::settings::RECEIVE_RATE;
+
 use crate::support::Storage;
 
-#[test]
-fn a_rate_is_shown_set_and_removed() {
+#[tokio::test]
+async fn a_rate_is_shown_set_and_removed() {
     let storage = Storage::new();
     storage.out(&["create", "orders", "--metadata", "team=shop"]);
     assert_eq!(storage.out(&["rate", "orders"]), "rate: none\n");
@@ -29,7 +32,14 @@ fn a_rate_is_shown_set_and_removed() {
 
     let invalid = storage.run(&["rate", "orders", "fast"]);
     invalid.failed(2, "allowed are a count from 1 to");
-    storage.out(&["metadata", "orders", "receiverate=fast"]);
+    let invalid = storage.run(&["metadata", "orders", "receiverate=fast"]);
+    invalid.failed(2, "allowed is a rate such as `100/1m`");
+    // Another program sets it.
+    let orders = storage.service().await.any_queue("orders");
+    let mut metadata = Metadata::new();
+    metadata.insert(RECEIVE_RATE, "fast").expect("valid");
+    let set = orders.expect("a name").set_metadata(&metadata).await;
+    set.expect("set");
     let corrupt = storage.run(&["rate", "orders"]);
     corrupt.failed(1, "the rate is \"fast\"");
 }
