@@ -31,8 +31,8 @@ pub use paused::{PAUSED, PAUSED_REASON, Paused, paused};
 pub const POISON_THRESHOLD: &str = "poisonthreshold";
 /// The name of the queue metadata for the visibility timeout: a duration such as `90s` or `2m`, or a number of seconds.
 pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
-/// The name of the queue metadata for the [rate](Rate) at which the listeners of all processes together receive, such as
-/// `100/1m`. See [`AnyQueue::set_rate`](crate::AnyQueue::set_rate).
+/// The name of the queue metadata for the [rate](crate::policy::Rate) at which the listeners of all processes together
+/// receive, such as `100/1m`. See [`AnyQueue::set_rate`](crate::AnyQueue::set_rate).
 pub const RECEIVE_RATE: &str = "receiverate";
 
 /// The name of the queue metadata for how many messages each listener of the queue has in flight at most, if its own
